@@ -105,9 +105,31 @@ type Object struct {
 	UID        types.UID // as in the source
 	RV         uint64    // sequenced; equals metadata.resourceVersion in Raw
 	SourceRV   uint64    // metadata.resourceVersion in the source
-	Labels     labels.Set
-	Fields     fields.Set // selectable fields as served, beyond metadata.name and metadata.namespace
-	Raw        []byte     // as served, in the encoding of the resource
+	Labels     labels.Labels
+	Fields     fields.Fields // selectable fields as served, beyond metadata.name and metadata.namespace
+	Raw        []byte        // as served, in the encoding of the resource
+	Origin     *Origin       // references as in the source; nil when there are none
+}
+
+// Origin holds the references of an object as its source has them, from which
+// the served ones are made anew when what they resolve to changes.
+type Origin struct {
+	Node     string // Pod spec.nodeName
+	Owners   []OwnerRef
+	Involved *InvolvedRef // Event involvedObject
+}
+
+// OwnerRef is one owner reference as the source has it.
+type OwnerRef struct {
+	APIVersion, Kind, Name string
+	UID                    types.UID
+	Controller             bool
+}
+
+// InvolvedRef is the involvedObject of an Event as the source has it.
+type InvolvedRef struct {
+	APIVersion, Kind, Namespace, Name string
+	UID                               types.UID
 }
 
 // EventType is the kind of a change.
