@@ -1,0 +1,228 @@
+package v1alpha2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+)
+
+// Condition types of a binding.
+const (
+	// ConditionScheduled says whether targets were found.
+	ConditionScheduled = "Scheduled"
+	// ConditionFullyApplied says whether every target holds the present state.
+	ConditionFullyApplied = "FullyApplied"
+)
+
+// ResourceBinding holds the targets of a namespaced template.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=resourcebindings,scope=Namespaced,shortName=rb,categories={karmada-io}
+// +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].status`
+// +kubebuilder:printcolumn:name="FullyApplied",type=string,JSONPath=`.status.conditions[?(@.type=="FullyApplied")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ResourceBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ResourceBindingSpec   `json:"spec"`
+	Status ResourceBindingStatus `json:"status,omitempty"`
+}
+
+// ResourceBindingList is a list of ResourceBindings.
+//
+// +kubebuilder:object:root=true
+type ResourceBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ResourceBinding `json:"items"`
+}
+
+// ClusterResourceBinding holds the targets of a cluster-scoped template.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=clusterresourcebindings,scope=Cluster,shortName=crb,categories={karmada-io}
+// +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].status`
+// +kubebuilder:printcolumn:name="FullyApplied",type=string,JSONPath=`.status.conditions[?(@.type=="FullyApplied")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterResourceBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ResourceBindingSpec   `json:"spec"`
+	Status ResourceBindingStatus `json:"status,omitempty"`
+}
+
+// ClusterResourceBindingList is a list of ClusterResourceBindings.
+//
+// +kubebuilder:object:root=true
+type ClusterResourceBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterResourceBinding `json:"items"`
+}
+
+// ResourceBindingSpec is the decision about one template.
+type ResourceBindingSpec struct {
+	// Resource is the template.
+	Resource ObjectReference `json:"resource"`
+
+	// PropagateDeps lets dependencies follow.
+	//
+	// +optional
+	PropagateDeps bool `json:"propagateDeps,omitempty"`
+
+	// Replicas of the template.
+	//
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// Clusters are the targets.
+	//
+	// +optional
+	Clusters []TargetCluster `json:"clusters,omitempty"`
+
+	// RequiredBy are the bindings of workloads that need this template.
+	//
+	// +optional
+	RequiredBy []BindingSnapshot `json:"requiredBy,omitempty"`
+
+	// SchedulerName of the policy.
+	//
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// Placement of the policy that made the decision.
+	//
+	// +optional
+	Placement *policyv1alpha1.Placement `json:"placement,omitempty"`
+
+	// RescheduleTriggeredAt asks for a fresh decision when it is later than
+	// status.lastScheduledTime.
+	//
+	// +optional
+	RescheduleTriggeredAt *metav1.Time `json:"rescheduleTriggeredAt,omitempty"`
+
+	// ConflictResolution of the policy.
+	//
+	// +kubebuilder:validation:Enum=Abort;Overwrite
+	// +optional
+	ConflictResolution policyv1alpha1.ConflictResolution `json:"conflictResolution,omitempty"`
+
+	// Suspension of the policy.
+	//
+	// +optional
+	Suspension *policyv1alpha1.Suspension `json:"suspension,omitempty"`
+
+	// PreserveResourcesOnDeletion of the policy.
+	//
+	// +optional
+	PreserveResourcesOnDeletion *bool `json:"preserveResourcesOnDeletion,omitempty"`
+}
+
+// ObjectReference names a template.
+type ObjectReference struct {
+	// APIVersion of the template.
+	APIVersion string `json:"apiVersion"`
+	// Kind of the template.
+	Kind string `json:"kind"`
+	// Namespace of the template.
+	//
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the template.
+	Name string `json:"name"`
+	// UID of the template.
+	//
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// ResourceVersion of the template when the binding was made.
+	//
+	// +optional
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// TargetCluster is one target.
+type TargetCluster struct {
+	// Name of the cluster.
+	Name string `json:"name"`
+	// Replicas in the cluster.
+	//
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+}
+
+// BindingSnapshot is the placement of a workload that needs the template.
+type BindingSnapshot struct {
+	// Namespace of the binding.
+	//
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the binding.
+	Name string `json:"name"`
+	// Clusters of the binding.
+	//
+	// +optional
+	Clusters []TargetCluster `json:"clusters,omitempty"`
+}
+
+// ResourceBindingStatus is what became of the decision.
+type ResourceBindingStatus struct {
+	// SchedulerObservedGeneration is the generation of the binding that the
+	// decision was made for.
+	//
+	// +optional
+	SchedulerObservedGeneration int64 `json:"schedulerObservedGeneration,omitempty"`
+
+	// SchedulerObservedAffinityName is the affinity group in use.
+	//
+	// +optional
+	SchedulerObservedAffinityName string `json:"schedulerObservingAffinityName,omitempty"`
+
+	// LastScheduledTime is when the targets were decided last.
+	//
+	// +optional
+	LastScheduledTime *metav1.Time `json:"lastScheduledTime,omitempty"`
+
+	// Conditions Scheduled and FullyApplied.
+	//
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// AggregatedStatus is the state of each copy.
+	//
+	// +optional
+	AggregatedStatus []AggregatedStatusItem `json:"aggregatedStatus,omitempty"`
+}
+
+// AggregatedStatusItem is the state of one copy.
+type AggregatedStatusItem struct {
+	// ClusterName of the copy.
+	ClusterName string `json:"clusterName"`
+
+	// Status of the copy.
+	//
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Status *runtime.RawExtension `json:"status,omitempty"`
+
+	// Applied says whether the copy holds the present state.
+	//
+	// +optional
+	Applied bool `json:"applied,omitempty"`
+
+	// AppliedMessage says why not.
+	//
+	// +optional
+	AppliedMessage string `json:"appliedMessage,omitempty"`
+
+	// Health of the copy.
+	//
+	// +kubebuilder:validation:Enum=Healthy;Unhealthy;Unknown
+	// +optional
+	Health string `json:"health,omitempty"`
+}
