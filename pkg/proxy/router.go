@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Gateway answers requests on member and dual kinds, and direct requests to a
+// member. User and RequestInfo are in the request's context.
+type Gateway interface {
+	http.Handler
+	// ServeClusterProxy forwards to path of one member's API.
+	ServeClusterProxy(w http.ResponseWriter, r *http.Request, cluster, path string)
+}
+
+// Router sends each authorized request to its destination.
+type Router struct {
+	Kinds   *Kinds
+	Gateway Gateway
+	// Admit runs validating admission over a routed write; nil admits all.
+	// It answers the client itself when it refuses, and returns false then.
+	Admit func(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (*http.Request, bool)
+}
+
+// Wrap returns a handler that diverts what is not the control plane's from next.
+func (rt *Router) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		to := Decide(info, rt.Kinds, IsLoopback(r.Context()))
+		if to.Target == ToControlPlane {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w = annotateAudit(w, r)
+		if to.Target == ToCluster {
+			rt.Gateway.ServeClusterProxy(w, r, to.Cluster, to.Path)
+			return
+		}
+		if rt.Admit != nil && mutates(info) {
+			admitted, ok := rt.Admit(w, r, info)
+			if !ok {
+				return
+			}
+			r = admitted
+		}
+		rt.Gateway.ServeHTTP(w, r)
+	})
+}
+
+func mutates(info *request.RequestInfo) bool {
+	switch info.Verb {
+	case "get", "list", "watch":
+		return false
+	}
+	return true
+}

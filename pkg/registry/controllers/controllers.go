@@ -1,0 +1,134 @@
+// Package controllers runs the control-plane controllers that federated kinds
+// need, inside the process and against the control plane alone: namespaces,
+// garbage collection, service accounts, the root CA, TTL-after-finished and
+// cluster role aggregation.
+//
+// All of them use the loopback client, which bypasses the router: a member's
+// objects are never seen, and so never deleted, by these controllers.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	namespacecontroller "k8s.io/kubernetes/pkg/controller/namespace"
+	"k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/controller/ttlafterfinished"
+)
+
+const (
+	resync         = 12 * time.Hour
+	gcSyncPeriod   = 10 * time.Second
+	workers        = 5
+	gcWorkers      = 10
+	mapperRefresh  = 30 * time.Second
+	controllerName = "isthmus-controllers"
+)
+
+// gcIgnored are kinds whose objects churn and never own or are owned by what
+// the control plane collects.
+var gcIgnored = map[schema.GroupResource]struct{}{
+	{Group: "", Resource: "events"}:              {},
+	{Group: "events.k8s.io", Resource: "events"}: {},
+	{Group: "", Resource: "pods"}:                {},
+	{Group: "", Resource: "nodes"}:               {},
+	{Group: "metrics.k8s.io", Resource: "pods"}:  {},
+	{Group: "metrics.k8s.io", Resource: "nodes"}: {},
+}
+
+type runner func(ctx context.Context)
+
+// Run starts all controllers and blocks until ctx ends. loopback must bypass
+// the router; rootCA is published to every namespace as kube-root-ca.crt.
+func Run(ctx context.Context, loopback *rest.Config, rootCA []byte) error {
+	config := rest.CopyConfig(loopback)
+	config.QPS, config.Burst = 200, 400
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, controllerName))
+	if err != nil {
+		return fmt.Errorf("client of the control-plane controllers: %w", err)
+	}
+	shared := informers.NewSharedInformerFactory(client, resync)
+	runners, err := typed(ctx, client, shared, config, rootCA)
+	if err != nil {
+		return err
+	}
+	collector, err := collector(ctx, client, shared, config)
+	if err != nil {
+		return err
+	}
+	runners = append(runners, collector)
+	shared.Start(ctx.Done())
+	var wg sync.WaitGroup
+	for _, run := range runners {
+		wg.Go(func() { run(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func typed(ctx context.Context, client kubernetes.Interface, shared informers.SharedInformerFactory, config *rest.Config, rootCA []byte) ([]runner, error) {
+	core := shared.Core().V1()
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("metadata client of the control-plane controllers: %w", err)
+	}
+	namespaces := namespacecontroller.NewNamespaceController(ctx, client, metadataClient,
+		client.Discovery().ServerPreferredNamespacedResources, core.Namespaces(), 5*time.Minute, v1.FinalizerKubernetes)
+	accounts, err := serviceaccount.NewServiceAccountsController(klog.FromContext(ctx), core.ServiceAccounts(), core.Namespaces(),
+		client, serviceaccount.DefaultServiceAccountsControllerOptions())
+	if err != nil {
+		return nil, fmt.Errorf("service account controller: %w", err)
+	}
+	publisher, err := rootcacertpublisher.NewPublisher(core.ConfigMaps(), core.Namespaces(), client, rootCA)
+	if err != nil {
+		return nil, fmt.Errorf("root CA publisher: %w", err)
+	}
+	ttl := ttlafterfinished.New(ctx, shared.Batch().V1().Jobs(), client)
+	roles := clusterroleaggregation.NewClusterRoleAggregation(shared.Rbac().V1().ClusterRoles(), client.RbacV1())
+	return []runner{
+		func(ctx context.Context) { namespaces.Run(ctx, workers) },
+		func(ctx context.Context) { accounts.Run(ctx, 1) },
+		func(ctx context.Context) { publisher.Run(ctx, 1) },
+		func(ctx context.Context) { ttl.Run(ctx, workers) },
+		func(ctx context.Context) { roles.Run(ctx, workers) },
+	}, nil
+}
+
+func collector(ctx context.Context, client kubernetes.Interface, shared informers.SharedInformerFactory, config *rest.Config) (runner, error) {
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("metadata client of the garbage collector: %w", err)
+	}
+	metadataInformers := metadatainformer.NewSharedInformerFactory(metadataClient, resync)
+	discovery := memory.NewMemCacheClient(client.Discovery())
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(discovery)
+	started := make(chan struct{})
+	close(started)
+	gc, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient, mapper, gcIgnored,
+		informerfactory.NewInformerFactory(shared, metadataInformers), started)
+	if err != nil {
+		return nil, fmt.Errorf("garbage collector: %w", err)
+	}
+	return func(ctx context.Context) {
+		var wg sync.WaitGroup
+		wg.Go(func() { gc.Run(ctx, gcWorkers, mapperRefresh) })
+		wg.Go(func() { gc.Sync(ctx, client.Discovery(), gcSyncPeriod) })
+		wg.Wait()
+	}, nil
+}

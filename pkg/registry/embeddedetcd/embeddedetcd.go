@@ -1,0 +1,133 @@
+// Package embeddedetcd runs one etcd member inside the process, for systems
+// that bring no etcd of their own.
+//
+//	Start(dir, pki) -> etcd on a loopback port, mutual TLS -> Endpoint()
+package embeddedetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
+)
+
+const (
+	quotaBytes   = 8 << 30
+	startTimeout = 60 * time.Second
+)
+
+// Server is a running etcd.
+type Server struct {
+	etcd     *embed.Etcd
+	endpoint string
+	lock     *os.File
+}
+
+// Start opens the store under dir and waits until it serves. Only one process
+// may use a folder at a time.
+func Start(ctx context.Context, dir string, files pki.Files) (*Server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the etcd folder: %w", err)
+	}
+	lock, err := acquire(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	cfg, endpoint, err := configuration(dir, files)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the embedded etcd in %s: %w", dir, err), lock.Close())
+	}
+	s := &Server{etcd: etcd, endpoint: endpoint, lock: lock}
+	timeout, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return s, nil
+	case err := <-etcd.Err():
+		s.Stop()
+		return nil, fmt.Errorf("embedded etcd in %s ended: %w", dir, err)
+	case <-timeout.Done():
+		s.Stop()
+		return nil, fmt.Errorf("embedded etcd in %s is not ready after %s", dir, startTimeout)
+	}
+}
+
+// Endpoint is the client URL.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Err delivers a fault that ends the store.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Stop ends the store and gives the folder free.
+func (s *Server) Stop() {
+	s.etcd.Close()
+	_ = s.lock.Close()
+}
+
+func configuration(dir string, files pki.Files) (*embed.Config, string, error) {
+	client, err := freeURL()
+	if err != nil {
+		return nil, "", err
+	}
+	peer, err := freeURL()
+	if err != nil {
+		return nil, "", err
+	}
+	cfg := embed.NewConfig()
+	cfg.Name = "isthmus"
+	cfg.Dir = filepath.Join(dir, "data")
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	tls := transport.TLSInfo{
+		CertFile:       files.Cert(pki.EtcdServer),
+		KeyFile:        files.Key(pki.EtcdServer),
+		TrustedCAFile:  files.Cert(pki.EtcdCA),
+		ClientCertAuth: true,
+	}
+	cfg.ClientTLSInfo, cfg.PeerTLSInfo = tls, tls
+	cfg.QuotaBackendBytes = quotaBytes
+	cfg.LogLevel = "error"
+	cfg.LogOutputs = []string{"stderr"}
+	// kube-apiserver compacts by itself; this bounds a store whose endpoint
+	// is stopped between compactions.
+	cfg.AutoCompactionMode = "periodic"
+	cfg.AutoCompactionRetention = "30m"
+	return cfg, client.String(), nil
+}
+
+func freeURL() (url.URL, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return url.URL{}, fmt.Errorf("find a free loopback port for etcd: %w", err)
+	}
+	defer l.Close()
+	return url.URL{Scheme: "https", Host: l.Addr().String()}, nil
+}
+
+// acquire takes an exclusive lock that ends with the process.
+func acquire(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s is in use by another process: stop it, or choose another --data-dir", filepath.Dir(path))
+	}
+	return f, nil
+}
