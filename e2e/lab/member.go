@@ -1,0 +1,467 @@
+// Package lab runs real Kubernetes clusters on loopback without containers:
+// etcd, kube-apiserver, kube-controller-manager and kube-scheduler as plain
+// processes, and kwok in the part of the nodes, their kubelets and their Pods.
+//
+//	Start -> artifacts -> certificates, ports, kubeconfigs -> etcd, kube-apiserver
+//	      -> controllers, kwok, nodes -> Ready
+//
+// Everything a member is lies in one folder, so Start on the folder of a member
+// that ran before brings the same cluster back (same ports, certificates,
+// objects) and starts only what does not run. A Proxy before a member is how
+// tests break its network; a System is the product over some members.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/isthmus-dev/isthmus/e2e/artifacts"
+)
+
+// Logf receives progress lines.
+type Logf func(format string, args ...any)
+
+// Options say what a member is. The zero value of a field is its default.
+type Options struct {
+	Name string // default "m1"
+	Dir  string // required: everything of this member lies here
+
+	Nodes       int // kwok nodes fake-0 ...; default 3, NoNodes for none
+	PodsPerNode int // default 110
+
+	Metrics bool // metrics-server behind metrics.k8s.io
+
+	// QPS and Burst of controller manager and scheduler; default 100 and 200.
+	QPS, Burst int
+
+	// AuditPolicy replaces the default policy (YAML): Metadata of everything,
+	// RequestResponse of writes by the product's identities.
+	AuditPolicy string
+	// APIServerFlags are added to those of the kube-apiserver.
+	APIServerFlags []string
+
+	// Daemon leaves the processes running when this process ends. Otherwise
+	// they are killed with it.
+	Daemon bool
+
+	Logf Logf // default: silent
+}
+
+// NoNodes is the value of Options.Nodes for a cluster without nodes.
+const NoNodes = -1
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Dir == "" {
+		return o, errors.New("lab: Options.Dir is empty")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return o, fmt.Errorf("lab: %w", err)
+	}
+	o.Dir = dir
+	if o.Name == "" {
+		o.Name = "m1"
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.PodsPerNode == 0 {
+		o.PodsPerNode = 110
+	}
+	if o.QPS == 0 {
+		o.QPS = 100
+	}
+	if o.Burst == 0 {
+		o.Burst = 2 * o.QPS
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	return o, nil
+}
+
+// Member is one running cluster.
+type Member struct {
+	opts  Options
+	set   artifacts.Set
+	ports Ports
+
+	pki        pki
+	components map[string]*component
+	order      []string // start order; stopped in reverse
+
+	mu     sync.Mutex
+	config *rest.Config
+	frozen bool
+}
+
+// state is what a later process needs to know of a member: member.json.
+type state struct {
+	Name  string `json:"name"`
+	Ports Ports  `json:"ports"`
+}
+
+// Start brings a member up and returns when it is Ready: the API answers, the
+// nodes are Ready and Pods can be created in the namespace default.
+func Start(ctx context.Context, opts Options) (*Member, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	set, err := artifacts.Ensure(ctx, opts.Metrics, artifacts.Logf(opts.Logf))
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{opts: opts, set: set, pki: pki{filepath.Join(opts.Dir, "pki")}}
+	for attempt := 1; ; attempt++ {
+		err = m.start(ctx)
+		if err == nil {
+			return m, nil
+		}
+		// A port can be lost between its choice and its use.
+		retry := attempt < 3 && ctx.Err() == nil && strings.Contains(err.Error(), "address already in use")
+		if !opts.Daemon || retry {
+			err = errors.Join(err, m.Stop())
+		}
+		if !retry {
+			return nil, fmt.Errorf("member %s: %w", opts.Name, err)
+		}
+		opts.Logf("member %s: a port was taken while starting; trying others", opts.Name)
+		m.ports = Ports{}
+		if err := os.Remove(m.statePath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("member %s: %w", opts.Name, err)
+		}
+	}
+}
+
+func (m *Member) start(ctx context.Context) error {
+	if err := m.prepare(); err != nil {
+		return err
+	}
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := m.components[name].start(); err != nil {
+			return err
+		}
+	}
+	client, err := m.Client()
+	if err != nil {
+		return err
+	}
+	if err := m.waitAPI(ctx, client); err != nil {
+		return err
+	}
+	for _, name := range m.order {
+		if err := m.components[name].start(); err != nil {
+			return err
+		}
+	}
+	if err := m.createNodes(ctx, client); err != nil {
+		return err
+	}
+	if m.opts.Metrics {
+		if err := m.registerMetrics(ctx, client); err != nil {
+			return err
+		}
+	}
+	return m.waitReady(ctx, client)
+}
+
+// prepare writes everything that the processes read.
+func (m *Member) prepare() error {
+	if err := os.MkdirAll(m.opts.Dir, 0o755); err != nil {
+		return err
+	}
+	st, err := m.readState()
+	if err != nil {
+		return err
+	}
+	if st.Name != "" && st.Name != m.opts.Name {
+		return fmt.Errorf("the folder %s belongs to member %q; choose another or remove it", m.opts.Dir, st.Name)
+	}
+	m.ports = st.Ports
+	running := func(name string) bool {
+		_, ok := liveRecord(filepath.Join(m.opts.Dir, "pids", name+".json"))
+		return ok
+	}
+	if err := m.ports.choose(running, m.opts.Logf); err != nil {
+		return err
+	}
+	if err := m.writeState(); err != nil {
+		return err
+	}
+	if err := m.pki.ensure(); err != nil {
+		return err
+	}
+	if err := m.writeConfigs(); err != nil {
+		return err
+	}
+	m.defineComponents()
+	return nil
+}
+
+func (m *Member) statePath() string { return filepath.Join(m.opts.Dir, "member.json") }
+
+func (m *Member) readState() (state, error) {
+	var st state
+	data, err := os.ReadFile(m.statePath())
+	if errors.Is(err, os.ErrNotExist) {
+		return st, nil
+	}
+	if err != nil {
+		return st, fmt.Errorf("state: %w", err)
+	}
+	if err := json.Unmarshal(data, &st); err != nil {
+		return st, fmt.Errorf("state %s is damaged (remove the folder to start over): %w", m.statePath(), err)
+	}
+	return st, nil
+}
+
+func (m *Member) writeState() error {
+	data, err := json.MarshalIndent(state{Name: m.opts.Name, Ports: m.ports}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return writeFile(m.statePath(), append(data, '\n'), 0o644)
+}
+
+// readyLimit bounds each phase of a start; a busy machine is slow.
+const readyLimit = 3 * time.Minute
+
+// poll repeats check until it returns nil, and fails early with the log of a
+// component that died.
+func (m *Member) poll(ctx context.Context, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	start, said := time.Now(), time.Now()
+	for {
+		attempt, done := context.WithTimeout(ctx, 5*time.Second)
+		err := check(attempt)
+		done()
+		if err == nil {
+			return nil
+		}
+		if dead := m.deadComponent(); dead != nil {
+			return dead.failure()
+		}
+		if time.Since(said) > 10*time.Second {
+			m.opts.Logf("member %s: waiting for %s: %s (%v)", m.opts.Name, what, time.Since(start).Round(time.Second), err)
+			said = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s not ready after %s: %w; the end of kube-apiserver.log:\n%s",
+				what, time.Since(start).Round(time.Second), err, m.components["kube-apiserver"].tail(15))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// deadComponent returns a component that was started and is gone.
+func (m *Member) deadComponent() *component {
+	for _, name := range m.order {
+		c := m.components[name]
+		if _, err := os.Stat(c.pidPath()); err == nil && !c.alive() {
+			return c
+		}
+	}
+	return nil
+}
+
+func (m *Member) waitAPI(ctx context.Context, client kubernetes.Interface) error {
+	return m.poll(ctx, "the API", func(ctx context.Context) error {
+		return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+func (m *Member) waitReady(ctx context.Context, client kubernetes.Interface) error {
+	err := m.poll(ctx, "the service account of namespace default", func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range max(0, m.opts.Nodes) {
+		err := m.poll(ctx, "node "+nodeName(i), func(ctx context.Context) error {
+			return nodeReady(client.CoreV1().Nodes().Get(ctx, nodeName(i), metav1.GetOptions{}))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nodeReady(node *corev1.Node, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == corev1.TaintNodeNotReady {
+			return errors.New("tainted as not ready")
+		}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return errors.New("no Ready condition")
+}
+
+func (m *Member) createNodes(ctx context.Context, client kubernetes.Interface) error {
+	for i := range max(0, m.opts.Nodes) {
+		_, err := client.CoreV1().Nodes().Create(ctx, node(i, m.opts.PodsPerNode), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create node %s: %w", nodeName(i), err)
+		}
+	}
+	return nil
+}
+
+// Name of the member.
+func (m *Member) Name() string { return m.opts.Name }
+
+// Dir is the member's folder.
+func (m *Member) Dir() string { return m.opts.Dir }
+
+// Artifacts are the binaries that the member runs, kubectl among them.
+func (m *Member) Artifacts() artifacts.Set { return m.set }
+
+// Kubeconfig is the path of the admin's kubeconfig.
+func (m *Member) Kubeconfig() string { return filepath.Join(m.opts.Dir, "kubeconfig") }
+
+// AuditLog is the path of the kube-apiserver's audit log, one JSON event a line.
+func (m *Member) AuditLog() string { return filepath.Join(m.opts.Dir, "logs", "audit.log") }
+
+// LogPath is the path of a component's log ("kube-apiserver", "etcd", ...).
+func (m *Member) LogPath(name string) string {
+	return filepath.Join(m.opts.Dir, "logs", name+".log")
+}
+
+// Address is HOST:PORT of the kube-apiserver.
+func (m *Member) Address() string { return fmt.Sprintf("127.0.0.1:%d", m.ports.APIServer) }
+
+// RESTConfig returns a copy of the admin's client configuration, without a
+// client-side rate limit.
+func (m *Member) RESTConfig() (*rest.Config, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.config == nil {
+		config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig())
+		if err != nil {
+			return nil, fmt.Errorf("member %s: %w", m.opts.Name, err)
+		}
+		config.QPS = -1
+		m.config = config
+	}
+	return rest.CopyConfig(m.config), nil
+}
+
+// Client returns a client with the admin's rights.
+func (m *Member) Client() (kubernetes.Interface, error) {
+	config, err := m.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// Freeze stops the kube-apiserver in its tracks: connections stay open, nothing
+// answers.
+func (m *Member) Freeze() error { return m.components["kube-apiserver"].signal(syscall.SIGSTOP) }
+
+// Thaw undoes Freeze.
+func (m *Member) Thaw() error { return m.components["kube-apiserver"].signal(syscall.SIGCONT) }
+
+// Kill ends the kube-apiserver with SIGKILL.
+func (m *Member) Kill() error { return m.components["kube-apiserver"].stop(0) }
+
+// Restart starts the kube-apiserver again, gracefully stopping one that runs,
+// and waits until the API answers.
+func (m *Member) Restart(ctx context.Context) error {
+	if err := m.components["kube-apiserver"].stop(stopGrace); err != nil {
+		return err
+	}
+	if err := m.components["kube-apiserver"].start(); err != nil {
+		return err
+	}
+	client, err := m.Client()
+	if err != nil {
+		return err
+	}
+	return m.waitAPI(ctx, client)
+}
+
+// Stop ends the member's processes; its folder stays and Start revives it.
+func (m *Member) Stop() error { return StopDir(m.opts.Dir) }
+
+// StopDir ends every process that was recorded for the member in that folder,
+// by whichever process started it. It never signals a stranger.
+func StopDir(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "pids", "*.json"))
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", dir, err)
+	}
+	stop := func(match func(name string) bool, grace time.Duration) error {
+		var wait sync.WaitGroup
+		errs := make([]error, len(paths))
+		for i, path := range paths {
+			if match(strings.TrimSuffix(filepath.Base(path), ".json")) {
+				wait.Go(func() { errs[i] = stopRecorded(path, grace) })
+			}
+		}
+		wait.Wait()
+		return errors.Join(errs...)
+	}
+	// Clients first, then the API, the store last: so none waits for another.
+	isServer := func(name string) bool { return name == "kube-apiserver" || name == "etcd" }
+	return errors.Join(
+		stop(func(name string) bool { return !isServer(name) }, 3*time.Second),
+		stop(func(name string) bool { return name == "kube-apiserver" }, 3*time.Second),
+		stop(func(name string) bool { return name == "etcd" }, stopGrace),
+	)
+}
+
+func stopRecorded(path string, grace time.Duration) error {
+	if rec, ok := liveRecord(path); ok {
+		if err := stopPID(rec, grace); err != nil {
+			return fmt.Errorf("stop %s (pid %d): %w", filepath.Base(rec.Binary), rec.PID, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return nil
+}
+
+// Running names the live processes that were recorded in a member's folder,
+// each with its pid.
+func Running(dir string) []string {
+	paths, err := filepath.Glob(filepath.Join(dir, "pids", "*.json"))
+	if err != nil {
+		return nil // only a malformed pattern fails
+	}
+	var names []string
+	for _, path := range paths {
+		if rec, ok := liveRecord(path); ok {
+			names = append(names, fmt.Sprintf("%s (%d)", strings.TrimSuffix(filepath.Base(path), ".json"), rec.PID))
+		}
+	}
+	return names
+}
