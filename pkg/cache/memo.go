@@ -28,3 +28,10 @@ func (m *Memo) Encoded(format string, encode func() ([]byte, error)) ([]byte, er
 	m.formats[format] = b
 	return b, nil
 }
+
+// Forget frees the encodings; they are made anew when asked for.
+func (m *Memo) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.formats = nil
+}

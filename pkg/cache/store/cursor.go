@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+)
+
+// Cursor reads the history from a position on. It implements cache.Watcher.
+// It has no buffer: one that is slower than the history is long gets
+// ErrExpired. Next is for one goroutine at a time.
+type Cursor struct {
+	store *Store
+	next  uint64 // position of the next event
+
+	mu       sync.Mutex
+	progress uint64
+}
+
+// Watch returns a cursor over every event above rv. It is counted as a watcher
+// until ctx ends.
+func (s *Store) Watch(ctx context.Context, rv uint64) (*Cursor, error) {
+	if err := s.reach(ctx, rv); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, cache.ErrClosed
+	}
+	if rv < s.log.from {
+		return nil, fmt.Errorf("%w: %d, the history begins at %d", cache.ErrExpired, rv, s.log.from)
+	}
+	s.watchers++
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.watchers--
+	})
+	return &Cursor{store: s, next: s.log.position(rv), progress: rv}, nil
+}
+
+// Next implements cache.Watcher.
+func (c *Cursor) Next(ctx context.Context) ([]*cache.Event, error) {
+	for {
+		events, wake, err := c.poll()
+		if err != nil || len(events) > 0 {
+			return events, err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// poll returns what is ready, or the channel that is closed when there is more.
+func (c *Cursor) poll() ([]*cache.Event, <-chan struct{}, error) {
+	s := c.store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if c.next < s.log.first {
+		return nil, nil, fmt.Errorf("%w: the watcher is %d events behind", cache.ErrExpired, s.log.first-c.next)
+	}
+	if events := s.log.read(c.next); len(events) > 0 {
+		c.next += uint64(len(events))
+		c.advance(events[len(events)-1].RV)
+		return events, nil, nil
+	}
+	if s.closed {
+		return nil, nil, cache.ErrClosed
+	}
+	c.advance(s.head)
+	return nil, s.wake, nil
+}
+
+func (c *Cursor) advance(rv uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.progress = max(c.progress, rv)
+}
+
+// Progress implements cache.Watcher.
+func (c *Cursor) Progress() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.progress
+}

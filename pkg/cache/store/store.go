@@ -1,0 +1,216 @@
+// Package store keeps the objects of one collection in key order, and the
+// history of what changed.
+//
+//	Commit(event) -> tree (the present) and log (the past)
+//	Snapshot      <- a clone of the tree, the log undone where it is older
+//	Cursor        <- the log, read without a copy per watcher
+//
+// There is one writer at a time; readers hold no lock while they iterate.
+// Lock order: the writer's own lock, then Store.mu.
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/third_party/forked/golang/btree"
+)
+
+// degree of the tree; copying a node on write costs 8 bytes an object in it.
+const degree = 32
+
+// Limits bound the history.
+type Limits struct {
+	Bytes int64
+	Age   time.Duration
+}
+
+// DefaultLimits suit a collection of Pods.
+var DefaultLimits = Limits{Bytes: 64 << 20, Age: 5 * time.Minute}
+
+// WaitAhead is how long a reader waits for an RV that is not yet in the log.
+const WaitAhead = 3 * time.Second
+
+type tree = btree.BTree[*cache.Object]
+
+func less(a, b *cache.Object) bool { return a.Key.Compare(b.Key) < 0 }
+
+// Store is the state of one collection.
+type Store struct {
+	clock clock.WithTicker
+
+	mu       sync.RWMutex
+	tree     *tree
+	head     uint64 // RV of the last event
+	log      log
+	counts   map[cache.ClusterName]int
+	bytes    int64
+	current  *Snapshot // of head; nil when it must be cloned
+	recent   recent
+	wake     chan struct{} // closed when the head has moved
+	closed   bool
+	watchers int
+}
+
+// New makes an empty store whose history begins at the given RV.
+func New(head uint64, limits Limits, c clock.WithTicker) *Store {
+	return &Store{
+		clock:  c,
+		tree:   btree.New(degree, less),
+		head:   head,
+		log:    newLog(head, limits),
+		counts: map[cache.ClusterName]int{},
+		wake:   make(chan struct{}),
+	}
+}
+
+// Commit applies one event. Its RV must be above the head. Readers who wait
+// are told by Publish.
+func (s *Store) Commit(e *cache.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.RV <= s.head {
+		panic(fmt.Sprintf("store: event %d is not above %d", e.RV, s.head))
+	}
+	if e.Prev != nil {
+		s.counts[e.Prev.Cluster]--
+		s.bytes -= int64(len(e.Prev.Raw))
+	}
+	if e.Type == cache.Deleted {
+		s.tree.Delete(e.Prev)
+	} else {
+		s.tree.ReplaceOrInsert(e.Object)
+		s.counts[e.Object.Cluster]++
+		s.bytes += int64(len(e.Object.Raw))
+	}
+	s.head = e.RV
+	s.current = nil
+	s.log.append(e)
+}
+
+// Publish wakes the readers that wait for events.
+func (s *Store) Publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeLocked()
+}
+
+func (s *Store) wakeLocked() {
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+// Trim drops history that is older than the limit.
+func (s *Store) Trim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	s.log.trim(now)
+	s.recent.trim(now)
+}
+
+// Close ends every reader that waits, with ErrClosed.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.wakeLocked()
+	}
+}
+
+// At finds the object under a key at the present moment.
+func (s *Store) At(key cache.Key) (*cache.Object, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.tree.Get(&cache.Object{Key: key})
+}
+
+// Head is the RV of the last event.
+func (s *Store) Head() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head
+}
+
+// Stats counts what the store holds.
+func (s *Store) Stats() cache.Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	objects := make(map[cache.ClusterName]int, len(s.counts))
+	for c, n := range s.counts {
+		if n > 0 {
+			objects[c] = n
+		}
+	}
+	return cache.Stats{Objects: objects, Bytes: s.bytes, Head: s.head, Log: s.log.len()}
+}
+
+// History describes the log: the RV after which it is complete, and its bytes.
+func (s *Store) History() (from uint64, bytes int64, watchers int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.log.from, s.log.bytes, s.watchers
+}
+
+// Get finds an object at a moment.
+func (s *Store) Get(ctx context.Context, key cache.Key, at cache.Version) (*cache.Object, error) {
+	if at.Match == cache.Exact {
+		snap, err := s.Snapshot(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if o, ok := snap.Get(key); ok {
+			return o, nil
+		}
+		return nil, fmt.Errorf("%w: %s", cache.ErrNotFound, key)
+	}
+	if err := s.Await(ctx, at); err != nil {
+		return nil, err
+	}
+	if o, ok := s.At(key); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: %s", cache.ErrNotFound, key)
+}
+
+// Await waits until the head has reached the RV of a version, up to WaitAhead.
+func (s *Store) Await(ctx context.Context, at cache.Version) error {
+	if at.Match == cache.Latest || at.Match == cache.Any {
+		return nil
+	}
+	return s.reach(ctx, at.RV)
+}
+
+func (s *Store) reach(ctx context.Context, rv uint64) error {
+	head, wake, closed := s.state()
+	if rv <= head {
+		return nil
+	}
+	timeout := s.clock.NewTimer(WaitAhead)
+	defer timeout.Stop()
+	for rv > head {
+		if closed {
+			return cache.ErrClosed
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C():
+			return fmt.Errorf("%w: %d, the log is at %d", cache.ErrTooNew, rv, head)
+		}
+		head, wake, closed = s.state()
+	}
+	return nil
+}
+
+func (s *Store) state() (head uint64, wake <-chan struct{}, closed bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.head, s.wake, s.closed
+}
