@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
 // ClusterHeader names the clusters whose objects an answer concerns, comma
@@ -76,7 +77,10 @@ type Options struct {
 // the request's context; authentication and authorization lie before it.
 type Handler struct {
 	Options
-	kinds kindTable
+	kinds  kindTable
+	tables *tableMaker
+	// transports reach the members; the write half uses them.
+	transports *member.Pool
 }
 
 // New fills in the defaults of the options.
@@ -91,7 +95,7 @@ func New(o Options) *Handler {
 	setDefault(&o.MinRequestTimeout, 30*time.Minute)
 	setDefault(&o.BookmarkInterval, time.Minute)
 	setDefault(&o.WriteTimeout, 60*time.Second)
-	return &Handler{Options: o}
+	return &Handler{Options: o, tables: newTableMaker(o.Scheme), transports: &member.Pool{}}
 }
 
 func setDefault(d *time.Duration, v time.Duration) {

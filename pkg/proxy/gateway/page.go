@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+)
+
+// continueToken has the form of kube-apiserver's, and beside it how many
+// objects follow the page, so that the next page need not count them again.
+// Whoever forges that number deceives nobody but himself.
+type continueToken struct {
+	APIVersion      string `json:"v"`
+	ResourceVersion int64  `json:"rv"`
+	StartKey        string `json:"start"`
+	Left            *int64 `json:"left,omitempty"`
+}
+
+const continueVersion = "meta.k8s.io/v1"
+
+// position is where a page begins.
+type position struct {
+	from cache.Key
+	// rv is the snapshot's, 0 for the first page and for a token that gave
+	// up its snapshot.
+	rv uint64
+	// left is the number of objects from here on, nil when not known.
+	left *int64
+	// start is the key as the token spells it.
+	start string
+}
+
+// encodePosition makes the token of the page that begins after last.
+func encodePosition(rv uint64, last cache.Key, namespaced bool, left *int64) (string, error) {
+	start := last.Name + "\x00"
+	if namespaced {
+		start = last.Namespace + "/" + start
+	}
+	b, err := json.Marshal(continueToken{APIVersion: continueVersion, ResourceVersion: int64(rv), StartKey: start, Left: left})
+	if err != nil {
+		return "", fmt.Errorf("encoding the continue token: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// decodePosition reads a token from the client. A bad one is a 400.
+func decodePosition(token string, namespaced bool) (position, error) {
+	start, rv, err := storage.DecodeContinue(token, "")
+	if err != nil {
+		return position{}, badRequest("%v", err)
+	}
+	p := position{start: start}
+	switch {
+	case rv > 0:
+		p.rv = uint64(rv)
+	case rv != -1:
+		return position{}, badRequest("continue key is not valid: resourceVersion %d", rv)
+	}
+	if !namespaced {
+		p.from = cache.Key{Name: start}
+	} else if ns, name, ok := strings.Cut(start, "/"); ok {
+		p.from = cache.Key{Namespace: ns, Name: name}
+	} else {
+		return position{}, badRequest("continue key is not valid: no namespace in %q", start)
+	}
+	var extra continueToken
+	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil && json.Unmarshal(b, &extra) == nil && rv > 0 {
+		p.left = extra.Left
+	}
+	return p, nil
+}
+
+// objects walks the matching objects of a snapshot from a key on.
+func (s *selection) objects(snap cache.Snapshot, from cache.Key, namespaced bool) iter.Seq[*cache.Object] {
+	if first := (cache.Key{Namespace: s.namespace}); s.namespace != "" && from.Compare(first) < 0 {
+		from = first
+	}
+	key, single := s.single(namespaced)
+	if single && from.Compare(key) < 0 {
+		from = key
+	}
+	return func(yield func(*cache.Object) bool) {
+		snap.Ascend(from, func(o *cache.Object) bool {
+			if s.namespace != "" && o.Key.Namespace != s.namespace || single && o.Key != key {
+				return false
+			}
+			return !s.matches(o) || yield(o)
+		})
+	}
+}
+
+// page is one answer of a LIST: its metadata and its items.
+type page struct {
+	meta  listMeta
+	items iter.Seq[*cache.Object]
+}
+
+// bufferedLimit is up to how many objects of a page are held while it is made;
+// a larger page is walked twice.
+const bufferedLimit = 2000
+
+// pager cuts pages out of one snapshot.
+type pager struct {
+	snap       cache.Snapshot
+	rv         uint64 // as reported
+	selection  *selection
+	namespaced bool
+}
+
+// whole is the list without limit from a position on.
+func (p pager) whole(at position) page {
+	return page{
+		meta:  listMeta{ResourceVersion: formatRV(p.rv)},
+		items: p.selection.objects(p.snap, at.from, p.namespaced),
+	}
+}
+
+// cut is the page of at most limit objects from a position on.
+func (p pager) cut(at position, limit int64) (page, error) {
+	out := page{meta: listMeta{ResourceVersion: formatRV(p.rv)}}
+	all := p.selection.objects(p.snap, at.from, p.namespaced)
+	var held []*cache.Object
+	var n int64
+	var last cache.Key
+	more := false
+	for o := range all {
+		if n == limit {
+			more = true
+			break
+		}
+		if limit <= bufferedLimit {
+			held = append(held, o)
+		}
+		last = o.Key
+		n++
+	}
+	out.items = firstOf(all, limit)
+	if limit <= bufferedLimit {
+		out.items = sliceOf(held)
+	}
+	if !more {
+		return out, nil
+	}
+	var left *int64
+	if p.selection.everything() {
+		remaining := p.remaining(at, n)
+		left = &remaining
+		out.meta.RemainingItemCount = left
+	}
+	token, err := encodePosition(p.rv, last, p.namespaced, left)
+	if err != nil {
+		return page{}, apierrors.NewInternalError(err)
+	}
+	out.meta.Continue = token
+	return out, nil
+}
+
+// remaining counts what follows the n objects of a page that is not the last.
+func (p pager) remaining(at position, n int64) int64 {
+	switch {
+	case at.left != nil && *at.left > n && *at.left <= int64(p.snap.Len()):
+		return *at.left - n
+	case at.start == "" && p.selection.namespace == "":
+		return int64(p.snap.Len()) - n
+	}
+	total := int64(0)
+	for range p.selection.objects(p.snap, at.from, p.namespaced) {
+		total++
+	}
+	return total - n
+}
+
+func sliceOf(held []*cache.Object) iter.Seq[*cache.Object] {
+	return func(yield func(*cache.Object) bool) {
+		for _, o := range held {
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+func firstOf(all iter.Seq[*cache.Object], limit int64) iter.Seq[*cache.Object] {
+	return func(yield func(*cache.Object) bool) {
+		n := int64(0)
+		for o := range all {
+			if n++; n > limit || !yield(o) {
+				return
+			}
+		}
+	}
+}
