@@ -1,0 +1,133 @@
+# Isthmus. `make` lists the targets; every verify-X that can repair what it
+# finds has an update-X.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+KUBERNETES_VERSION := v1.37.2
+MODULES := . e2e e2e/kwok e2e/metricsserver hack/tools
+COMMANDS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
+E2E_TIMEOUT ?= 20m
+FUZZ_TIME ?= 10s
+
+# The version that clients see must be one that kubectl can parse.
+version_packages := k8s.io/component-base/version k8s.io/client-go/pkg/version
+version_parts := $(subst ., ,$(patsubst v%,%,$(KUBERNETES_VERSION)))
+version_stamps = gitVersion=$(KUBERNETES_VERSION) gitMajor=$(word 1,$(version_parts)) gitMinor=$(word 2,$(version_parts)) \
+	gitCommit=$(shell git rev-parse HEAD 2>/dev/null) \
+	gitTreeState=$(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty) \
+	buildDate=$(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+LDFLAGS = -s -w $(foreach p,$(version_packages),$(foreach s,$(version_stamps),-X $(p).$(s)))
+
+# Packages that do not link the embedded control plane: with the race detector
+# the others take longer to build than to test.
+race_packages = $(shell go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./pkg/... | grep '^[^ ]*\.test ' | grep -v ' k8s.io/kubernetes/' | sed 's/\.test .*//')
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2} /^##@ / {printf "\n%s\n", substr($$0, 5)}' $(MAKEFILE_LIST)
+
+##@ Build and try
+
+.PHONY: build
+build: ## Build the programs into bin/
+	@for name in $(COMMANDS); do \
+		echo "building bin/$$name"; \
+		CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '$(LDFLAGS)' -o bin/$$name ./cmd/$$name; \
+	done
+
+.PHONY: lab
+lab: ## Build the binaries of real member clusters (6 minutes the first time)
+	cd e2e && go run ./cmd/lab build
+
+.PHONY: demo
+demo: ## Two member clusters, the endpoint and a sample, in .demo
+	cd e2e && go run ./cmd/lab demo
+
+.PHONY: demo-down
+demo-down: ## Stop what demo started
+	cd e2e && go run ./cmd/lab demo-down
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-race test-e2e ## Unit tests, race detector, end to end
+
+.PHONY: test-unit
+test-unit: ## Unit tests of the product and of the tools in hack/
+	go test ./cmd/... ./pkg/... ./hack/...
+
+.PHONY: test-race
+test-race: ## Unit tests under the race detector (needs gcc)
+	@hack/prerequisites.sh gcc
+	CGO_ENABLED=1 go test -race $(race_packages)
+
+.PHONY: test-e2e
+test-e2e: ## Tests against real member clusters on loopback
+	@hack/prerequisites.sh e2e
+	cd e2e && go test ./... -timeout $(E2E_TIMEOUT)
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZ_TIME (10s)
+	hack/fuzz.sh $(FUZZ_TIME)
+
+.PHONY: mutate
+mutate: ## Apply the committed mutations; every one must be caught by its tests
+	go run ./hack/mutate
+
+##@ Check
+
+.PHONY: presubmit
+presubmit: lint verify test ## Everything that a change must pass
+
+.PHONY: lint
+lint: ## golangci-lint, with .golangci.yml
+	"$$(hack/tool.sh golangci-lint)" run --timeout 30m ./cmd/... ./pkg/... ./hack/...
+	cd e2e && "$$(../hack/tool.sh golangci-lint)" run --config ../.golangci.yml --timeout 30m ./...
+
+.PHONY: verify
+verify: verify-format verify-mod verify-codegen verify-contract verify-sizes verify-docs verify-manifests ## All checks that are not tests
+
+.PHONY: verify-format
+verify-format: ## gofumpt and gci agree with every file
+	hack/format.sh verify
+
+.PHONY: update-format
+update-format: ## Format every file
+	hack/format.sh update
+
+.PHONY: verify-mod
+verify-mod: ## go.mod and go.sum of each module are tidy
+	@for module in $(MODULES); do \
+		echo "go mod tidy -diff in $$module"; \
+		(cd $$module && GOWORK=off go mod tidy -diff); \
+	done
+
+.PHONY: update-mod
+update-mod: ## go mod tidy in each module
+	@for module in $(MODULES); do (cd $$module && GOWORK=off go mod tidy); done
+
+.PHONY: verify-codegen
+verify-codegen: ## Generated code and CRDs are up to date
+	hack/verify-codegen.sh
+
+.PHONY: update-codegen
+update-codegen: ## Generate code and CRDs
+	hack/update-codegen.sh
+
+.PHONY: verify-contract
+verify-contract: ## Every clause of docs/contract.md names a test that exists, or says why it is open
+	go run ./hack/verifycontract
+
+.PHONY: verify-sizes
+verify-sizes: ## No file has 500 lines or more
+	hack/verify-sizes.sh
+
+.PHONY: verify-docs
+verify-docs: ## Links between documents lead somewhere
+	go run ./hack/verifydocs
+
+.PHONY: verify-manifests
+verify-manifests: build ## The manifests render, decode strictly and use flags that exist
+	hack/verify-manifests.sh
