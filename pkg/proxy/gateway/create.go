@@ -1,0 +1,254 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	generate "k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
+)
+
+const (
+	// generateAttempts bounds the search for a free generated name.
+	generateAttempts = 8
+	// prerequisiteWait is how long a creation waits for what the
+	// federation is about to bring to the cluster.
+	prerequisiteWait  = 5 * time.Second
+	prerequisitePause = 250 * time.Millisecond
+)
+
+// create puts a new object into a cluster.
+func (h *Handler) create(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection) {
+	if err := h.serveCreate(w, r, info, c); err != nil {
+		h.refuse(w, r, info, err)
+	}
+}
+
+func (h *Handler) serveCreate(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection) error {
+	if info.Name != "" {
+		return apierrors.NewMethodNotSupported(groupResource(info), info.Verb)
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	doc, complaints, err := h.decodeObject(r, body, c.Resource().Encoding)
+	if err != nil {
+		return err
+	}
+	if err := complain(w, r, complaints); err != nil {
+		return err
+	}
+	if err := checkName(doc, info); err != nil && text(child(doc, "metadata"), "name") == "" {
+		return err
+	}
+	n, err := h.newcomer(r.Context(), info, c, doc)
+	if err != nil {
+		return err
+	}
+	generated := text(n.meta, "name") == "" && text(n.meta, "generateName") != ""
+	for attempt := 1; ; attempt++ {
+		if generated {
+			n.meta["name"] = generate.SimpleNameGenerator.GenerateName(text(n.meta, "generateName"))
+		}
+		resp, err := h.createNamed(r, info, c, n)
+		if generated && attempt < generateAttempts && isTaken(resp, err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return h.answerCreated(w, r, info, c, n, resp)
+	}
+}
+
+// isTaken says that a name was refused because it exists.
+func isTaken(resp *member.Response, err error) bool {
+	if err != nil {
+		return apierrors.IsAlreadyExists(err)
+	}
+	if resp.Code != http.StatusConflict {
+		return false
+	}
+	return strings.Contains(string(resp.Body), string(metav1.StatusReasonAlreadyExists))
+}
+
+// newcomer is an object on its way into a cluster.
+type newcomer struct {
+	route
+	doc  document
+	meta document
+	// release gives the reserved name back.
+	release func()
+}
+
+// newcomer chooses the cluster and maps the references of the object to it.
+func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cache.Collection, doc document) (*newcomer, error) {
+	meta, err := metadataOf(doc)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := h.place(ctx, info, c, doc)
+	if err != nil {
+		return nil, err
+	}
+	if labels := child(meta, "labels"); labels != nil {
+		delete(labels, cache.ClusterLabel)
+	}
+	if annotations := child(meta, "annotations"); annotations != nil {
+		delete(annotations, cache.OriginalNameAnnotation)
+	}
+	rt, err := h.routeTo(ctx, cluster, info)
+	if err != nil {
+		return nil, err
+	}
+	return &newcomer{route: rt, doc: doc, meta: meta, release: func() {}}, nil
+}
+
+// reserve makes sure that the name will be served bare.
+func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cache.Collection, n *newcomer) error {
+	name := text(n.meta, "name")
+	if name == "" {
+		return nil // the member refuses it
+	}
+	res := c.Resource()
+	key := cache.Key{Name: name}
+	if res.Namespaced {
+		key.Namespace = info.Namespace
+	}
+	exists := apierrors.NewAlreadyExists(groupResource(info), name)
+	switch _, err := c.Get(ctx, key, cache.Version{}); {
+	case err == nil:
+		return exists
+	case !errors.Is(err, cache.ErrNotFound):
+		return err
+	}
+	release, err := c.Reserve(key, n.member.Name)
+	if errors.Is(err, cache.ErrHeld) {
+		if holder, held := c.Holder(key); held {
+			exists.ErrStatus.Message += fmt.Sprintf(": the name is reserved in cluster %q, where an object of this name was just deleted or is being created", holder)
+		}
+		return exists
+	}
+	if err != nil {
+		return err
+	}
+	n.release = release
+	return nil
+}
+
+// createNamed reserves the name and sends the object.
+func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cache.Collection, n *newcomer) (*member.Response, error) {
+	if err := h.reserve(r.Context(), info, c, n); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(n.doc)
+	if err != nil {
+		n.release()
+		return nil, fmt.Errorf("encoding %s: %w", c.Resource().Kind, err)
+	}
+	resp, err := h.whenReady(r.Context(), func(ctx context.Context) (*member.Response, error) {
+		return n.send(ctx, r, member.Request{
+			Method: http.MethodPost, Path: memberPath(requestedGVR(info), info.Namespace, "", ""),
+			RawQuery: r.URL.RawQuery, Body: body,
+		}, jsonType, accept(c.Resource()))
+	})
+	if err != nil || resp.Code >= 300 {
+		n.release()
+	}
+	return resp, err
+}
+
+// whenReady sends a creation, and again for a while as long as the member
+// refuses it because its namespace or service account is not there yet: both
+// come from the federation, and such a refusal has surely done nothing.
+func (h *Handler) whenReady(ctx context.Context, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
+	deadline := time.Now().Add(prerequisiteWait)
+	for {
+		resp, err := send(ctx)
+		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) {
+			return resp, err
+		}
+		klog.FromContext(ctx).V(3).Info("Waiting for the namespace or service account of a new object")
+		select {
+		case <-ctx.Done():
+			return resp, nil
+		case <-time.After(prerequisitePause):
+		}
+	}
+}
+
+// lacksPrerequisite recognises the refusals of a member that a namespace or a
+// service account, and nothing else, keeps from creating.
+func (h *Handler) lacksPrerequisite(resp *member.Response) bool {
+	if resp.Code != http.StatusNotFound && resp.Code != http.StatusForbidden {
+		return false
+	}
+	_, err := h.parseAnswer(resp)
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return false
+	}
+	s := status.ErrStatus
+	if s.Reason == metav1.StatusReasonNotFound {
+		return s.Details != nil && s.Details.Kind == "namespaces"
+	}
+	return s.Reason == metav1.StatusReasonForbidden && strings.Contains(s.Message, "error looking up service account")
+}
+
+// answerCreated answers with the new object as served. The name stays reserved
+// until it is.
+func (h *Handler) answerCreated(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, n *newcomer, resp *member.Response) error {
+	defer n.release()
+	name := text(n.meta, "name")
+	id := &identity{
+		res: c.Resource(), cluster: n.member.Name, namespace: info.Namespace,
+		servedName: name, sourceName: name, uid: types.UID(text(n.meta, "uid")),
+	}
+	return h.answerObject(w, r, info, c, id, resp)
+}
+
+// applyNew is a server-side apply of an object that is not there: a creation
+// under a fixed name.
+func (h *Handler) applyNew(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, doc document) error {
+	if err := checkName(doc, info); err != nil {
+		return err
+	}
+	meta, err := metadataOf(doc)
+	if err != nil {
+		return err
+	}
+	if uid := text(meta, "uid"); uid != "" {
+		return apierrors.NewConflict(groupResource(info), info.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	meta["name"] = info.Name
+	n, err := h.newcomer(r.Context(), info, c, doc)
+	if err != nil {
+		return err
+	}
+	if err := h.reserve(r.Context(), info, c, n); err != nil {
+		return err
+	}
+	path := memberPath(requestedGVR(info), info.Namespace, info.Name, "")
+	resp, err := h.whenReady(r.Context(), func(context.Context) (*member.Response, error) {
+		return n.sendPatch(r, c.Resource(), path, n.doc, types.ApplyYAMLPatchType)
+	})
+	if err != nil {
+		n.release()
+		return err
+	}
+	return h.answerCreated(w, r, info, c, n, resp)
+}
