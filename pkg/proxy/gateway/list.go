@@ -65,7 +65,7 @@ func (h *Handler) page(ctx context.Context, c cache.Collection, q *query) (page,
 		}
 		return page{}, err
 	}
-	p := pager{snap: snap, rv: snap.RV(), selection: &q.selection, namespaced: namespaced}
+	p := pageCutter{snap: snap, rv: snap.RV(), selection: &q.selection, namespaced: namespaced}
 	if q.version.Match == cache.Exact {
 		p.rv = q.version.RV
 	}

@@ -106,8 +106,8 @@ type page struct {
 // a larger page is walked twice.
 const bufferedLimit = 2000
 
-// pager cuts pages out of one snapshot.
-type pager struct {
+// pageCutter cuts pages out of one snapshot.
+type pageCutter struct {
 	snap       cache.Snapshot
 	rv         uint64 // as reported
 	selection  *selection
@@ -115,7 +115,7 @@ type pager struct {
 }
 
 // whole is the list without limit from a position on.
-func (p pager) whole(at position) page {
+func (p pageCutter) whole(at position) page {
 	return page{
 		meta:  listMeta{ResourceVersion: formatRV(p.rv)},
 		items: p.selection.objects(p.snap, at.from, p.namespaced),
@@ -123,7 +123,7 @@ func (p pager) whole(at position) page {
 }
 
 // cut is the page of at most limit objects from a position on.
-func (p pager) cut(at position, limit int64) (page, error) {
+func (p pageCutter) cut(at position, limit int64) (page, error) {
 	out := page{meta: listMeta{ResourceVersion: formatRV(p.rv)}}
 	all := p.selection.objects(p.snap, at.from, p.namespaced)
 	var held []*cache.Object
@@ -163,7 +163,7 @@ func (p pager) cut(at position, limit int64) (page, error) {
 }
 
 // remaining counts what follows the n objects of a page that is not the last.
-func (p pager) remaining(at position, n int64) int64 {
+func (p pageCutter) remaining(at position, n int64) int64 {
 	switch {
 	case at.left != nil && *at.left > n && *at.left <= int64(p.snap.Len()):
 		return *at.left - n

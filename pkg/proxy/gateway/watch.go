@@ -26,7 +26,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, info *reque
 	if err != nil {
 		return err
 	}
-	watch := &watch{
+	stream := &watchStream{
 		handler:   h,
 		kind:      k,
 		query:     &q,
@@ -34,22 +34,22 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, info *reque
 		bookmarks: newBookmarkClock(time.Now(), watchTimeout(q.TimeoutSeconds, h.MinRequestTimeout), h.BookmarkInterval),
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	if err := watch.begin(ctx, c); err != nil && !errors.Is(err, cache.ErrExpired) {
+	if err := stream.begin(ctx, c); err != nil && !errors.Is(err, cache.ErrExpired) {
 		cancel()
 		return err
 	} else if err != nil {
-		watch.failed = statusError(err, info)
+		stream.failed = statusError(err, info)
 	}
-	if watch.watcher != nil {
+	if stream.watcher != nil {
 		warn(w, warnings(q.selection.gaps(c.Gaps())))
 	}
-	if err := watch.open(w, r); err != nil {
+	if err := stream.open(w, r); err != nil {
 		cancel()
 		return err
 	}
 	serve := func() {
 		defer cancel()
-		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { watch.serve(ctx, cancel) })
+		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { stream.serve(ctx, cancel) })
 	}
 	// The chain offers to run the stream after it has unwound its own stack.
 	if task := routine.TaskFrom(r.Context()); task != nil {
@@ -99,8 +99,8 @@ func (c *bookmarkClock) advance(now time.Time) {
 	}
 }
 
-// watch is one stream of events. Its goroutine is the request's.
-type watch struct {
+// watchStream is one stream of events. Its goroutine is the request's.
+type watchStream struct {
 	handler   *Handler
 	kind      *kind
 	query     *query
@@ -110,12 +110,12 @@ type watch struct {
 	initial cache.Snapshot // nil when no initial events are sent
 	watcher cache.Watcher  // nil when failed is set
 	failed  error          // told as the only event
-	stream  *watchBody
+	body    *watchBody
 }
 
 // begin takes the snapshot of the initial events and registers the watcher
 // from its very RV, so that nothing is lost between the two.
-func (x *watch) begin(ctx context.Context, c cache.Collection) error {
+func (x *watchStream) begin(ctx context.Context, c cache.Collection) error {
 	q := x.query
 	from := q.version.RV
 	wanted := q.SendInitialEvents != nil && *q.SendInitialEvents
@@ -146,20 +146,20 @@ func (x *watch) begin(ctx context.Context, c cache.Collection) error {
 }
 
 // open sends the header.
-func (x *watch) open(w http.ResponseWriter, r *http.Request) error {
+func (x *watchStream) open(w http.ResponseWriter, r *http.Request) error {
 	compress := x.initial != nil && x.query.AllowWatchBookmarks && acceptsGzip(r)
-	stream, err := openWatchBody(w, x.encoder.contentType(), compress, x.handler.WriteTimeout)
+	body, err := openWatchBody(w, x.encoder.contentType(), compress, x.handler.WriteTimeout)
 	if err != nil {
 		return err
 	}
-	x.stream = stream
+	x.body = body
 	return nil
 }
 
 // serve sends the events until the client, the server, the clock or the
 // history ends the watch.
-func (x *watch) serve(ctx context.Context, cancel context.CancelFunc) {
-	defer x.stream.close()
+func (x *watchStream) serve(ctx context.Context, cancel context.CancelFunc) {
+	defer x.body.close()
 	if signals := request.ServerShutdownSignalFrom(ctx); signals != nil {
 		go func() {
 			select {
@@ -171,7 +171,7 @@ func (x *watch) serve(ctx context.Context, cancel context.CancelFunc) {
 	}
 	if x.failed != nil {
 		utilflowcontrol.WatchInitialized(ctx)
-		x.stream.send(x.encoder.failure(x.failed))
+		x.body.send(x.encoder.failure(x.failed))
 		return
 	}
 	err := x.sendInitial(ctx)
@@ -187,16 +187,16 @@ var errClientGone = errors.New("client is gone")
 
 // end tells the client why the stream ends, where it can still be told and
 // where a clean end would not do.
-func (x *watch) end(ctx context.Context, err error) {
+func (x *watchStream) end(ctx context.Context, err error) {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errClientGone) || errors.Is(err, cache.ErrClosed) {
 		return
 	}
-	x.stream.send(x.encoder.failure(statusError(err, &request.RequestInfo{})))
+	x.body.send(x.encoder.failure(statusError(err, &request.RequestInfo{})))
 }
 
 // sendInitial sends the snapshot as ADDED events and, to those who take
 // bookmarks, the one that ends them.
-func (x *watch) sendInitial(ctx context.Context) error {
+func (x *watchStream) sendInitial(ctx context.Context) error {
 	if x.initial == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (x *watch) sendInitial(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := x.stream.send(buf); err != nil {
+		if err := x.body.send(buf); err != nil {
 			return err
 		}
 		buf = buf[:0]
@@ -227,14 +227,14 @@ func (x *watch) sendInitial(ctx context.Context) error {
 		}
 	}
 	x.initial = nil // lets go of the snapshot
-	return x.stream.send(buf)
+	return x.body.send(buf)
 }
 
 // errWake ends a wait for events because a bookmark or the end is due.
 var errWake = errors.New("time to wake up")
 
 // follow sends live events and bookmarks. A nil error is the end of the time.
-func (x *watch) follow(ctx context.Context) error {
+func (x *watchStream) follow(ctx context.Context) error {
 	for {
 		if err := x.followUntil(ctx, x.bookmarks.next); !errors.Is(err, errWake) {
 			return err
@@ -254,7 +254,7 @@ func (x *watch) follow(ctx context.Context) error {
 
 // followUntil sends live events until the given time. Under a flood of events
 // the wait never runs out, so that the time is looked at in between too.
-func (x *watch) followUntil(ctx context.Context, wake time.Time) error {
+func (x *watchStream) followUntil(ctx context.Context, wake time.Time) error {
 	wait, cancel := context.WithDeadline(ctx, wake)
 	defer cancel()
 	for {
@@ -275,7 +275,7 @@ func (x *watch) followUntil(ctx context.Context, wake time.Time) error {
 	}
 }
 
-func (x *watch) sendEvents(events []*cache.Event) error {
+func (x *watchStream) sendEvents(events []*cache.Event) error {
 	for _, e := range events {
 		b, err := x.encoder.event(&x.query.selection, e)
 		if err != nil {
@@ -284,14 +284,14 @@ func (x *watch) sendEvents(events []*cache.Event) error {
 		if len(b) == 0 {
 			continue
 		}
-		if err := x.stream.write(b); err != nil {
+		if err := x.body.write(b); err != nil {
 			return err
 		}
 	}
-	return x.stream.flush()
+	return x.body.flush()
 }
 
-func (x *watch) sendBookmark() error {
+func (x *watchStream) sendBookmark() error {
 	mark, err := x.kind.bookmark(x.watcher.Progress(), false)
 	if err != nil {
 		return err
@@ -300,5 +300,5 @@ func (x *watch) sendBookmark() error {
 	if err != nil {
 		return err
 	}
-	return x.stream.send(b)
+	return x.body.send(b)
 }
