@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -31,7 +30,7 @@ func (s *Store) Watch(ctx context.Context, rv uint64) (*Cursor, error) {
 		return nil, cache.ErrClosed
 	}
 	if rv < s.log.from {
-		return nil, fmt.Errorf("%w: %d, the history begins at %d", cache.ErrExpired, rv, s.log.from)
+		return nil, s.expire(rv, s.log.from)
 	}
 	s.watchers++
 	context.AfterFunc(ctx, func() {
@@ -63,7 +62,7 @@ func (c *Cursor) poll() ([]*cache.Event, <-chan struct{}, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if c.next < s.log.first {
-		return nil, nil, fmt.Errorf("%w: the watcher is %d events behind", cache.ErrExpired, s.log.first-c.next)
+		return nil, nil, s.expire(c.progress, s.log.from)
 	}
 	if events := s.log.read(c.next); len(events) > 0 {
 		c.next += uint64(len(events))

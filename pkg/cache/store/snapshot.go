@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -67,7 +66,7 @@ func (s *Store) exactLocked(rv uint64) (*Snapshot, error) {
 		return snap, nil
 	}
 	if rv < s.log.from {
-		return nil, fmt.Errorf("%w: %d, the history begins at %d", cache.ErrExpired, rv, s.log.from)
+		return nil, s.expire(rv, s.log.from)
 	}
 	base := s.recent.after(rv)
 	if base == nil {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -54,6 +55,7 @@ type Store struct {
 	wake     chan struct{} // closed when the head has moved
 	closed   bool
 	watchers int
+	expired  atomic.Int64
 }
 
 // New makes an empty store whose history begins at the given RV.
@@ -150,11 +152,24 @@ func (s *Store) Stats() cache.Stats {
 	return cache.Stats{Objects: objects, Bytes: s.bytes, Head: s.head, Log: s.log.len()}
 }
 
-// History describes the log: the RV after which it is complete, and its bytes.
-func (s *Store) History() (from uint64, bytes int64, watchers int) {
+// History describes the log and its readers.
+type History struct {
+	From     uint64 // the history is complete after this RV
+	Bytes    int64
+	Watchers int
+	Expired  int64 // readers who came too late
+}
+
+// History describes the log.
+func (s *Store) History() History {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.log.from, s.log.bytes, s.watchers
+	return History{From: s.log.from, Bytes: s.log.bytes, Watchers: s.watchers, Expired: s.expired.Load()}
+}
+
+func (s *Store) expire(rv, from uint64) error {
+	s.expired.Add(1)
+	return fmt.Errorf("%w: %d, the history begins at %d", cache.ErrExpired, rv, from)
 }
 
 // Get finds an object at a moment.

@@ -149,12 +149,10 @@ func ownerSplices(raw []byte, metadata span, edits []OwnerEdit) (out []splice, e
 	if err != nil || !ok || isNull(raw, m.value) {
 		return nil, err
 	}
+	index := -1
 	err = eachItem(raw, m.value, func(s span) error {
-		owners, err := ownersJSON(append(append([]byte{'['}, s.of(raw)...), ']'))
-		if err != nil || len(owners) != 1 {
-			return malformed("ownerReferences: %v", err)
-		}
-		i := slices.IndexFunc(edits, func(e OwnerEdit) bool { return e.Match == owners[0].UID })
+		index++
+		i := slices.IndexFunc(edits, func(e OwnerEdit) bool { return e.Index == index })
 		if i < 0 {
 			return nil
 		}

@@ -92,7 +92,7 @@ func appendMeta(out, meta []byte, edit Edit) ([]byte, error) {
 	}
 	// Parts go before the first kept field with a larger number: encoders
 	// write in ascending order, and so the result is in their order again.
-	next := 0
+	next, owner := 0, 0
 	for len(meta) > 0 {
 		f, rest, err := nextField(meta)
 		if err != nil {
@@ -107,9 +107,10 @@ func appendMeta(out, meta []byte, edit Edit) ([]byte, error) {
 			continue
 		}
 		if f.num == metaOwners && len(edit.Owners) > 0 {
-			if out, err = appendOwner(out, f, edit.Owners); err != nil {
+			if out, err = appendOwner(out, f, edit.Owners, owner); err != nil {
 				return nil, err
 			}
+			owner++
 			continue
 		}
 		out = append(out, f.full...)
@@ -181,12 +182,11 @@ func appendPairs(out []byte, num protowire.Number, pairs []Pair) []byte {
 	return out
 }
 
-func appendOwner(out []byte, f field, edits []OwnerEdit) ([]byte, error) {
-	owner, err := parseOwner(f)
-	if err != nil {
-		return nil, err
+func appendOwner(out []byte, f field, edits []OwnerEdit, index int) ([]byte, error) {
+	if f.typ != protowire.BytesType {
+		return nil, malformed("ownerReferences is no message")
 	}
-	i := slices.IndexFunc(edits, func(e OwnerEdit) bool { return e.Match == owner.UID })
+	i := slices.IndexFunc(edits, func(e OwnerEdit) bool { return e.Index == index })
 	if i < 0 {
 		return append(out, f.full...), nil
 	}

@@ -20,7 +20,6 @@ import (
 	"unsafe"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // ErrMalformed is wrapped by every error about bytes that cannot be read.
@@ -68,9 +67,9 @@ func ParseMeta(enc cache.Encoding, raw []byte) (Meta, error) {
 	return parseMetaProto(raw)
 }
 
-// OwnerEdit replaces name and uid of the owner reference with this UID.
+// OwnerEdit replaces name and uid of the owner reference at an index.
 type OwnerEdit struct {
-	Match     types.UID
+	Index     int
 	Name, UID string
 }
 

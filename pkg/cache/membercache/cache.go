@@ -1,0 +1,277 @@
+// Package membercache is the member cache: feeds of all sources, merged into
+// one collection per resource.
+//
+//	SetSource -> one feed per resource -> merge.Source -> merge.Collection
+//	          -> metadata feeds of managed copies -> references.Index
+//	moved names, changed owners -> Run -> Collection.Reresolve
+//
+// It implements cache.Cache.
+package membercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
+	"github.com/isthmus-dev/isthmus/pkg/cache/references"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/cache/store"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Config is what a Cache is made of.
+type Config struct {
+	// Resources that are cached; DefaultResources where empty.
+	Resources []cache.Resource
+	// Clock stamps every event. The caller has opened it over a Reservation.
+	Clock *sequence.Clock
+	// Limits of the history per resource; store.DefaultLimits otherwise.
+	Limits map[schema.GroupVersionResource]store.Limits
+	// Now is the time; the real one where nil.
+	Now clock.WithTicker
+}
+
+// Resources of the default configuration.
+var (
+	Pods        = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
+	Nodes       = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node"}
+	Events      = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "events"}, Kind: "Event", Namespaced: true, FromControlPlane: true}
+	ReplicaSets = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, Kind: "ReplicaSet", Namespaced: true, FromControlPlane: true}
+)
+
+// DefaultResources are cached when nothing else is asked for.
+func DefaultResources() []cache.Resource {
+	return []cache.Resource{Nodes, Pods, ReplicaSets, Events}
+}
+
+// eventLimits keep the Events from pushing out more useful history.
+var eventLimits = store.Limits{Bytes: 32 << 20, Age: 5 * time.Minute}
+
+const (
+	tickEvery    = time.Second
+	resolveDelay = 20 * time.Millisecond // gathers what changes together
+)
+
+// Cache is the member cache.
+type Cache struct {
+	cfg         Config
+	index       *references.Index
+	collections []*collection
+	byResource  map[schema.GroupVersionResource]*collection
+	counters    counters
+	identities  identities
+
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before
+	sources map[cache.ClusterName]*source
+	feeds   sync.WaitGroup
+
+	dirtyMu sync.Mutex
+	dirty   map[cache.ClusterName]merge.Changes
+	wake    chan struct{}
+}
+
+var _ cache.Cache = &Cache{}
+
+// ErrConfig is wrapped by what is wrong with a Config or a Source.
+var ErrConfig = errors.New("invalid member cache configuration")
+
+// New makes a cache without sources.
+func New(cfg Config) (*Cache, error) {
+	if cfg.Clock == nil {
+		return nil, fmt.Errorf("%w: no clock", ErrConfig)
+	}
+	if len(cfg.Resources) == 0 {
+		cfg.Resources = DefaultResources()
+	}
+	if cfg.Now == nil {
+		cfg.Now = clock.RealClock{}
+	}
+	c := &Cache{
+		cfg:        cfg,
+		byResource: map[schema.GroupVersionResource]*collection{},
+		sources:    map[cache.ClusterName]*source{},
+		dirty:      map[cache.ClusterName]merge.Changes{},
+		wake:       make(chan struct{}, 1),
+	}
+	c.index = references.NewIndex(c.signal)
+	c.counters = newCounters()
+	// Nodes before Pods before the others: that is the order of references
+	// and of locks.
+	var pods, nodes *merge.Collection
+	for _, rank := range []int{0, 1, 2} {
+		for _, res := range cfg.Resources {
+			if rankOf(res) != rank {
+				continue
+			}
+			if _, ok := c.byResource[res.GroupVersionResource]; ok {
+				return nil, fmt.Errorf("%w: %s is there twice", ErrConfig, res.GroupVersionResource)
+			}
+			col := c.newCollection(res, pods, nodes)
+			switch rank {
+			case 0:
+				nodes = col.Collection
+			case 1:
+				pods = col.Collection
+			}
+			c.collections = append(c.collections, col)
+			c.byResource[res.GroupVersionResource] = col
+		}
+	}
+	return c, nil
+}
+
+func rankOf(res cache.Resource) int {
+	switch res.GroupVersionResource {
+	case Nodes.GroupVersionResource:
+		return 0
+	case Pods.GroupVersionResource:
+		return 1
+	}
+	return 2
+}
+
+func (c *Cache) newCollection(res cache.Resource, pods, nodes *merge.Collection) *collection {
+	limits, ok := c.cfg.Limits[res.GroupVersionResource]
+	switch {
+	case ok:
+	case res.Kind == "Event":
+		limits = eventLimits
+	default:
+		limits = store.DefaultLimits
+	}
+	m := merge.New(merge.Config{
+		Resource: res, Clock: c.cfg.Clock, Limits: limits, Now: c.cfg.Now,
+		Index: c.index, Pods: pods, Nodes: nodes, Moved: c.movedOf(res),
+	})
+	m.OnError(func(err error, cluster cache.ClusterName) {
+		c.counters.dropped.WithLabelValues(res.Resource).Inc()
+		klog.Background().V(2).Info("Object is not served as it should be", "cluster", cluster, "resource", res.Resource, "err", err)
+	})
+	return &collection{Collection: m, cache: c}
+}
+
+// movedOf notes what others may refer to: Pods and Nodes by name.
+func (c *Cache) movedOf(res cache.Resource) func(cache.ClusterName, cache.Key) {
+	rank := rankOf(res)
+	if rank > 1 {
+		return nil
+	}
+	return func(cluster cache.ClusterName, key cache.Key) {
+		c.dirtyMu.Lock()
+		ch := c.dirty[cluster]
+		if rank == 0 {
+			if ch.Nodes == nil {
+				ch.Nodes = map[string]struct{}{}
+			}
+			ch.Nodes[key.Name] = struct{}{}
+		} else {
+			if ch.Pods == nil {
+				ch.Pods = map[cache.Key]struct{}{}
+			}
+			ch.Pods[key] = struct{}{}
+		}
+		c.dirty[cluster] = ch
+		c.dirtyMu.Unlock()
+		c.signal()
+	}
+}
+
+func (c *Cache) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Resolve serves anew what refers to something that is served otherwise now.
+// Run does it all the time.
+func (c *Cache) Resolve() {
+	c.dirtyMu.Lock()
+	changes := c.dirty
+	c.dirty = map[cache.ClusterName]merge.Changes{}
+	c.dirtyMu.Unlock()
+	for cluster, uids := range c.index.Drain() {
+		ch := changes[cluster]
+		ch.Owners = uids
+		changes[cluster] = ch
+	}
+	if len(changes) == 0 {
+		return
+	}
+	for _, col := range c.collections {
+		col.Reresolve(changes)
+	}
+}
+
+// Run feeds the cache until ctx ends, then ends all readers.
+func (c *Cache) Run(ctx context.Context) {
+	c.mu.Lock()
+	c.ctx = ctx
+	for _, s := range c.sources {
+		s.start(ctx)
+	}
+	c.mu.Unlock()
+	tick := c.cfg.Now.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			c.stop()
+			return
+		case <-tick.C():
+			c.index.Expire(c.cfg.Now.Now())
+			for _, col := range c.collections {
+				col.Tick()
+			}
+		case <-c.wake:
+			timer := c.cfg.Now.NewTimer(resolveDelay)
+			select {
+			case <-timer.C():
+			case <-ctx.Done():
+				timer.Stop()
+			}
+			c.Resolve()
+		}
+	}
+}
+
+func (c *Cache) stop() {
+	for _, col := range c.collections {
+		col.Close()
+	}
+	c.feeds.Wait()
+}
+
+// Collection implements cache.Cache.
+func (c *Cache) Collection(gvr schema.GroupVersionResource) (cache.Collection, bool) {
+	col, ok := c.byResource[gvr]
+	if !ok {
+		return nil, false
+	}
+	return col, true
+}
+
+// Collections implements cache.Cache.
+func (c *Cache) Collections() []cache.Collection {
+	all := make([]cache.Collection, len(c.collections))
+	for i, col := range c.collections {
+		all[i] = col
+	}
+	return all
+}
+
+// AwaitLoaded implements cache.Cache.
+func (c *Cache) AwaitLoaded(ctx context.Context, gvr schema.GroupVersionResource) error {
+	col, ok := c.byResource[gvr]
+	if !ok {
+		return fmt.Errorf("%w: %s is not cached", cache.ErrNotFound, gvr)
+	}
+	return col.Collection.AwaitLoaded(ctx)
+}

@@ -1,0 +1,253 @@
+package membercache
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// Source is a joined member, or the control plane.
+type Source struct {
+	Name cache.ClusterName
+	// UID of the cluster's kube-system namespace; another UID under the same
+	// name is another cluster. Empty is not checked.
+	UID types.UID
+	// Order is the place in the join order.
+	Order int
+	// Config reaches the API server with an identity that may read.
+	Config *rest.Config
+	// EverSynced says that some process had synced the source before.
+	EverSynced bool
+}
+
+// SourceState is how far one resource of a source has got.
+type SourceState struct {
+	Resource schema.GroupVersionResource
+	merge.State
+}
+
+// source is a running source: its feeds in the order in which they wait for
+// one another.
+type source struct {
+	Source
+	cache  *Cache
+	runs   []*run
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// run is one feed of a source, and what must be synced before it starts.
+type run struct {
+	feed   *feed.Feed
+	synced chan struct{} // closed at the first complete state
+	after  []*run
+}
+
+// firstWait bounds how long a feed waits for those whose objects its own refer
+// to. It only saves events: references that resolve later are served anew.
+const firstWait = 10 * time.Second
+
+// SetSource adds a source, or changes its config or its place in the order.
+func (c *Cache) SetSource(s Source) error {
+	if len(s.Name) > 48 || strings.ContainsAny(string(s.Name), "./ ") {
+		return fmt.Errorf("%w: cluster name %q", ErrConfig, s.Name)
+	}
+	if s.Config == nil {
+		return fmt.Errorf("%w: cluster %q has no config", ErrConfig, s.Name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, ok := c.sources[s.Name]
+	if ok && old.UID != s.UID && old.UID != "" {
+		c.removeLocked(old)
+		ok = false
+	}
+	for _, other := range c.sources {
+		if other.Name != s.Name && s.UID != "" && other.UID == s.UID {
+			return fmt.Errorf("%w: cluster %q is known as %q already", ErrConfig, s.Name, other.Name)
+		}
+	}
+	if ok {
+		changed := old.Config != s.Config
+		old.Source = s
+		for _, col := range c.collectionsOf(s.Name) {
+			col.Join(s.Name, s.Order, s.EverSynced)
+		}
+		if changed {
+			for _, r := range old.runs {
+				r.feed.Reconfigure(s.Config)
+			}
+		}
+		return nil
+	}
+	n := c.newSource(s)
+	c.sources[s.Name] = n
+	if c.ctx != nil {
+		n.start(c.ctx)
+	}
+	return nil
+}
+
+// RemoveSource ends a source; its objects are DELETED.
+func (c *Cache) RemoveSource(name cache.ClusterName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok := c.sources[name]; ok {
+		c.removeLocked(s)
+	}
+}
+
+func (c *Cache) removeLocked(s *source) {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.done.Wait()
+	for _, col := range c.collections {
+		col.Remove(s.Name)
+	}
+	c.index.Forget(s.Name)
+	delete(c.sources, s.Name)
+}
+
+// SetAbsent declares that nobody is to wait for a source that is not loaded.
+func (c *Cache) SetAbsent(name cache.ClusterName, absent bool) {
+	for _, col := range c.collections {
+		col.SetAbsent(name, absent)
+	}
+}
+
+// SourceStates gives the state of every source and resource.
+func (c *Cache) SourceStates() map[cache.ClusterName][]SourceState {
+	all := map[cache.ClusterName][]SourceState{}
+	for _, col := range c.collections {
+		for name, st := range col.States() {
+			all[name] = append(all[name], SourceState{Resource: col.Resource().GroupVersionResource, State: st})
+		}
+	}
+	return all
+}
+
+// collectionsOf lists the collections that a source feeds.
+func (c *Cache) collectionsOf(name cache.ClusterName) []*collection {
+	var own []*collection
+	for _, col := range c.collections {
+		if name != cache.ControlPlane || col.Resource().FromControlPlane {
+			own = append(own, col)
+		}
+	}
+	return own
+}
+
+// newSource makes the feeds: managed copies and Nodes first, then ReplicaSets,
+// then Pods, then the rest.
+func (c *Cache) newSource(s Source) *source {
+	n := &source{Source: s, cache: c}
+	var before []*run
+	if s.Name != cache.ControlPlane {
+		for _, res := range managedResources {
+			before = append(before, n.add(res, managedSelector, newCopies(c, s.Name, res), nil))
+		}
+	}
+	stages := [4][]*collection{}
+	for _, col := range c.collectionsOf(s.Name) {
+		i := stageOf(col.Resource())
+		stages[i] = append(stages[i], col)
+	}
+	for _, stage := range stages {
+		var runs []*run
+		for _, col := range stage {
+			sink := col.Join(s.Name, s.Order, s.EverSynced)
+			runs = append(runs, n.add(col.Resource(), "", sink, before))
+		}
+		before = append(before, runs...)
+	}
+	return n
+}
+
+func stageOf(res cache.Resource) int {
+	switch res.GroupVersionResource {
+	case Nodes.GroupVersionResource:
+		return 0
+	case ReplicaSets.GroupVersionResource:
+		return 1
+	case Pods.GroupVersionResource:
+		return 2
+	}
+	return 3
+}
+
+func (n *source) add(res cache.Resource, selector string, sink feed.Sink, after []*run) *run {
+	r := &run{synced: make(chan struct{}), after: after[:len(after):len(after)]}
+	counters, resource := n.cache.counters, res.Resource
+	warn := newLimiter(n.cache.cfg.Now, time.Minute)
+	name := n.Name
+	r.feed = feed.New(n.Config, feed.Options{
+		Resource:      res,
+		LabelSelector: selector,
+		Metadata:      selector != "",
+		Sink:          &firstSync{Sink: sink, done: sync.OnceFunc(func() { close(r.synced) })},
+		Clock:         n.cache.cfg.Now,
+		Check:         n.cache.identities.check(n.Name, n.UID, n.cache.cfg.Now),
+		Dropped: func(err error) {
+			counters.dropped.WithLabelValues(resource).Inc()
+			if warn.allow() {
+				klog.Background().Info("Object of a source cannot be read and is left out", "cluster", name, "resource", resource, "err", err)
+			}
+		},
+		Relisted: func() { counters.relists.WithLabelValues(string(name), resource).Inc() },
+		Resumed:  func() { counters.resumes.WithLabelValues(string(name), resource).Inc() },
+	})
+	n.runs = append(n.runs, r)
+	return r
+}
+
+func (n *source) start(parent context.Context) {
+	ctx, cancel := context.WithCancel(klog.NewContext(parent, klog.FromContext(parent).WithValues("cluster", n.Name)))
+	n.cancel = cancel
+	for _, r := range n.runs {
+		n.done.Add(1)
+		n.cache.feeds.Add(1)
+		go func() {
+			defer n.cache.feeds.Done()
+			defer n.done.Done()
+			r.wait(ctx, n.cache)
+			r.feed.Run(ctx)
+		}()
+	}
+}
+
+// wait returns when the feeds before this one are synced, or took too long.
+func (r *run) wait(ctx context.Context, c *Cache) {
+	timer := c.cfg.Now.NewTimer(firstWait)
+	defer timer.Stop()
+	for _, b := range r.after {
+		select {
+		case <-b.synced:
+		case <-timer.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// firstSync tells when the first complete state is there.
+type firstSync struct {
+	feed.Sink
+	done func()
+}
+
+func (f *firstSync) End(rv string) {
+	f.Sink.End(rv)
+	f.done()
+}
