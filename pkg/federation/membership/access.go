@@ -182,3 +182,18 @@ func parseProxyHeader(s string) http.Header {
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// ConfigOf makes a plain rest.Config out of a Cluster and a credential Secret,
+// for tools: without the identity check and the rotation of a Directory's.
+func ConfigOf(cluster *v1alpha1.Cluster, secret *corev1.Secret) (*rest.Config, error) {
+	access, token, err := AccessOf(cluster, secret)
+	if err != nil {
+		return nil, err
+	}
+	config, _, err := access.config("isthmus", nil)
+	if err != nil {
+		return nil, err
+	}
+	config.BearerToken = token
+	return config, nil
+}

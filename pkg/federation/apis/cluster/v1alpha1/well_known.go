@@ -18,6 +18,9 @@ const (
 	// ApplySecretSuffix makes the name of the apply identity's Secret out of
 	// the cluster's name. Cluster names must not end in it.
 	ApplySecretSuffix = "-apply"
+	// CustomRole is the ClusterRole in a member with the rights of the apply
+	// identity on custom resources.
+	CustomRole = "isthmus-apply-custom"
 )
 
 // Keys in a credential Secret.
