@@ -195,7 +195,7 @@ func (t *Transport) checkAnswer(resp *http.Response, f Forward) error {
 
 // mapRedirect translates a redirect that stays below root. Locations on other hosts, and relative ones, are not followed up.
 func mapRedirect(location, base, root, served string) (string, bool) {
-	if served == "" || location == "" {
+	if served == "" || location == "" || strings.Contains(location, `\`) {
 		return "", false
 	}
 	u, err := url.Parse(location)
@@ -203,7 +203,7 @@ func mapRedirect(location, base, root, served string) (string, bool) {
 		return "", false
 	}
 	to := u.EscapedPath()
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.Contains(to, `\`) {
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") {
 		return "", false
 	}
 	to = strings.TrimPrefix(to, strings.TrimSuffix(base, "/"))
