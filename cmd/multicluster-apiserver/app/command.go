@@ -122,7 +122,7 @@ func Run(ctx context.Context, o *Options) error {
 	if errs := completed.Validate(); len(errs) != 0 {
 		return utilerrors.NewAggregate(errs)
 	}
-	server, err := newServer(completed, o, files)
+	server, err := newServer(ctx, completed, o, files)
 	if err != nil {
 		return err
 	}

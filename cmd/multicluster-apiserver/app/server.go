@@ -36,7 +36,7 @@ type server struct {
 	cancel     context.CancelFunc
 }
 
-func newServer(completed kubeoptions.CompletedOptions, o *Options, files pki.Files) (*server, error) {
+func newServer(ctx context.Context, completed kubeoptions.CompletedOptions, o *Options, files pki.Files) (*server, error) {
 	informerName, err := clientgocache.NewInformerName("multicluster-apiserver")
 	if err != nil {
 		return nil, fmt.Errorf("name the informers: %w", err)
@@ -55,7 +55,7 @@ func newServer(completed kubeoptions.CompletedOptions, o *Options, files pki.Fil
 	if err != nil {
 		return nil, err
 	}
-	if s.system, err = newSystem(o, files, config); err != nil {
+	if s.system, err = newSystem(ctx, o, files, config); err != nil {
 		return nil, err
 	}
 	build := config.Aggregator.GenericConfig.BuildHandlerChainFunc

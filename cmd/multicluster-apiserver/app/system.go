@@ -2,39 +2,158 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"net/http"
+	"sync/atomic"
 
-	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/utils/clock"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/federation/apis/crds"
+	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/remote"
+	"github.com/isthmus-dev/isthmus/pkg/registry/admission"
 	"github.com/isthmus-dev/isthmus/pkg/registry/controllers"
+	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
+	"github.com/isthmus-dev/isthmus/pkg/registry/install"
+	"github.com/isthmus-dev/isthmus/pkg/registry/memberkinds"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
+	"github.com/isthmus-dev/isthmus/pkg/registry/seats"
 )
 
-func subcommands() []*cobra.Command { return nil }
-
+// system is what runs beside the chain: installation, controllers, membership,
+// the member cache and the engine, and the router that joins them to the chain.
 type system struct {
-	router   *proxy.Router
-	loopback *rest.Config
+	options    *Options
+	router     *proxy.Router
+	loopback   *rest.Config
+	membership *membership.Controller
+	fleet      *fleet.Fleet // nil with separate gateways
+	installed  atomic.Bool
 }
 
-type stub struct{}
-
-func (stub) ServeHTTP(w http.ResponseWriter, r *http.Request) { http.Error(w, "no gateway", 503) }
-func (stub) ServeClusterProxy(w http.ResponseWriter, r *http.Request, cluster, path string) {
-	http.Error(w, "no gateway", 503)
+func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapiserver.Config) (*system, error) {
+	generic := config.KubeAPIs.ControlPlane.Generic
+	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
+	loopback.QPS = -1 // priority and fairness guards the control plane
+	s := &system{options: o, loopback: loopback}
+	var err error
+	if s.membership, err = membership.New(membership.Options{ControlPlane: loopback}); err != nil {
+		return nil, fmt.Errorf("set up membership: %w", err)
+	}
+	if len(o.Gateways) > 0 {
+		err = s.useGateways(files)
+	} else {
+		err = s.useFleet(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.fleet != nil {
+		generic.StorageObjectCountTracker = &seats.Tracker{
+			StorageObjectCountTracker: generic.StorageObjectCountTracker,
+			Count:                     seats.CountsOf(s.fleet.Cache().Collections),
+		}
+		config.Aggregator.GenericConfig.StorageObjectCountTracker = generic.StorageObjectCountTracker
+	}
+	routed, err := admission.NewRouted(generic, config.KubeAPIs.ControlPlane.VersionedInformers, s.router.Gateway)
+	if err != nil {
+		return nil, err
+	}
+	s.router.Admit = routed.Admit
+	return s, nil
 }
 
-func newSystem(o *Options, files pki.Files, config *kubeapiserver.Config) (*system, error) {
-	return &system{router: &proxy.Router{Kinds: proxy.NewKinds(proxy.DefaultClasses()), Gateway: stub{}},
-		loopback: config.KubeAPIs.ControlPlane.Generic.LoopbackClientConfig}, nil
+// useFleet runs the member cache inside this process.
+func (s *system) useFleet(ctx context.Context) error {
+	resources, err := fleet.ParseResources(s.options.MemberResources)
+	if err != nil {
+		return err
+	}
+	reservations, err := s.options.reservations()
+	if err != nil {
+		return err
+	}
+	numbers, err := sequence.Open(ctx, clock.RealClock{}, reservations, logReservationFailure)
+	if err != nil {
+		return fmt.Errorf("open the sequence of resourceVersions: %w", err)
+	}
+	s.fleet, err = fleet.New(fleet.Config{
+		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: resources,
+	})
+	if err != nil {
+		return err
+	}
+	s.router = &proxy.Router{Kinds: s.fleet.Kinds(), Gateway: s.fleet.Gateway()}
+	return nil
 }
 
-func (s *system) run(ctx context.Context, ca []byte) error {
-	return controllers.Run(ctx, s.loopback, ca)
+// useGateways forwards to cluster-gateway processes.
+func (s *system) useGateways(files pki.Files) error {
+	certificate, err := tls.LoadX509KeyPair(files.Cert(pki.GatewayClient), files.Key(pki.GatewayClient))
+	if err != nil {
+		return fmt.Errorf("read the certificate towards the gateways: %w", err)
+	}
+	authority, err := pool(files.Cert(pki.GatewayCA))
+	if err != nil {
+		return err
+	}
+	client, err := remote.NewClient(s.options.Gateways, certificate, authority)
+	if err != nil {
+		return fmt.Errorf("--gateway: %w", err)
+	}
+	s.router = &proxy.Router{Kinds: proxy.NewKinds(proxy.DefaultClasses()), Gateway: client}
+	return nil
 }
 
-func (s *system) readyChecks() []healthz.HealthChecker { return nil }
+// run works until ctx ends or a part fails.
+func (s *system) run(ctx context.Context, servingCA []byte) error {
+	if err := s.install(ctx); err != nil {
+		return err
+	}
+	s.installed.Store(true)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return controllers.Run(ctx, s.loopback, servingCA) })
+	group.Go(func() error { return s.membership.Run(ctx) })
+	if s.fleet != nil {
+		group.Go(func() error { return s.fleet.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+func (s *system) install(ctx context.Context) error {
+	installer, err := install.New(s.loopback)
+	if err != nil {
+		return err
+	}
+	if err := installer.EnsureNamespace(ctx); err != nil {
+		return err
+	}
+	if err := installer.CRDs(ctx, crds.Files); err != nil {
+		return err
+	}
+	return installer.CRDs(ctx, memberkinds.Files)
+}
+
+// readyChecks are what /readyz asks beside the chain's own checks.
+func (s *system) readyChecks() []healthz.HealthChecker {
+	checks := []healthz.HealthChecker{
+		healthz.NamedCheck("isthmus-installed", func(*http.Request) error {
+			if !s.installed.Load() {
+				return errors.New("our own kinds are not served yet")
+			}
+			return nil
+		}),
+	}
+	if s.fleet != nil {
+		checks = append(checks, healthz.NamedCheck("isthmus-member-cache", func(*http.Request) error { return s.fleet.Ready() }))
+	}
+	return checks
+}

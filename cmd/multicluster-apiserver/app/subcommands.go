@@ -1,0 +1,6 @@
+package app
+
+import "github.com/spf13/cobra"
+
+// subcommands are the operator's tools, in the order of the help text.
+func subcommands() []*cobra.Command { return nil }

@@ -1,0 +1,270 @@
+// Package fleet joins membership, member cache and gateway handler into one
+// working part, which runs inside multicluster-apiserver or as a
+// cluster-gateway process.
+//
+//	membership.Directory -> SetSource/RemoveSource -> member cache -> gateway
+//	                     -> Members (transports)   -----------------> gateway
+//	member cache states  -> membership.SetCacheSynced
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/gateway"
+)
+
+const (
+	// controlPlaneOrder puts the control plane before every member.
+	controlPlaneOrder = math.MinInt32
+	// reportEvery is how often the state of the cache is reported.
+	reportEvery = time.Second
+	// readyWithin bounds how long a member that does not answer keeps the
+	// cache from being ready.
+	readyWithin = 30 * time.Second
+)
+
+// Membership is what the fleet needs of the membership controller.
+type Membership interface {
+	membership.Directory
+	HasSynced() bool
+	SetCacheSynced(name string, synced bool, message string)
+}
+
+// Config describes a fleet.
+type Config struct {
+	// ControlPlane reaches the control plane past the router.
+	ControlPlane *rest.Config
+	Membership   Membership
+	// Clock numbers the events.
+	Clock *sequence.Clock
+	// Resources beside the default ones.
+	Resources []cache.Resource
+}
+
+// Fleet is the assembled gateway.
+type Fleet struct {
+	cfg     Config
+	cache   *membercache.Cache
+	handler *gateway.Handler
+	kinds   *proxy.Kinds
+	started time.Time
+
+	mu     sync.Mutex
+	joined map[string]bool // members that are sources of the cache
+}
+
+// New assembles a fleet; nothing runs until Run.
+func New(cfg Config) (*Fleet, error) {
+	members, err := membercache.New(membercache.Config{
+		Clock:     cfg.Clock,
+		Resources: append(membercache.DefaultResources(), cfg.Resources...),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("assemble the member cache: %w", err)
+	}
+	f := &Fleet{cfg: cfg, cache: members, joined: map[string]bool{}, started: time.Now()}
+	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}})
+	classes := proxy.DefaultClasses()
+	for _, r := range cfg.Resources {
+		classes[r.GroupResource()] = proxy.Member
+		if r.FromControlPlane {
+			classes[r.GroupResource()] = proxy.Dual
+		}
+	}
+	f.kinds = proxy.NewKinds(classes)
+	return f, nil
+}
+
+// Gateway answers routed requests.
+func (f *Fleet) Gateway() proxy.Gateway { return f.handler }
+
+// Cache is the member cache, for metrics and counts.
+func (f *Fleet) Cache() *membercache.Cache { return f.cache }
+
+// Kinds is the table that routes requests.
+func (f *Fleet) Kinds() *proxy.Kinds { return f.kinds }
+
+// Run feeds the cache from all members until ctx ends.
+func (f *Fleet) Run(ctx context.Context) error {
+	err := f.cache.SetSource(membercache.Source{
+		Name: cache.ControlPlane, Order: controlPlaneOrder, Config: f.cfg.ControlPlane, EverSynced: true,
+	})
+	if err != nil {
+		return fmt.Errorf("feed from the control plane: %w", err)
+	}
+	cancel := f.cfg.Membership.Subscribe(func(c membership.Change) { f.follow(ctx, c) })
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { f.cache.Run(ctx) })
+	wg.Go(func() { f.report(ctx) })
+	wg.Wait()
+	return nil
+}
+
+// follow applies one change of the directory to the cache.
+func (f *Fleet) follow(ctx context.Context, c membership.Change) {
+	m := c.Member
+	name := cache.ClusterName(m.Name)
+	if c.Kind == membership.Left {
+		f.cache.RemoveSource(name)
+		f.setJoined(m.Name, false)
+		return
+	}
+	if m.Read == nil || m.UID == "" {
+		return // not usable yet, or not any more: what it had stays as it was
+	}
+	err := f.cache.SetSource(membercache.Source{
+		Name: name, UID: m.UID, Order: int(m.Order), Config: m.Read, EverSynced: m.EverSynced,
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Member is not cached", "cluster", m.Name)
+		f.cfg.Membership.SetCacheSynced(m.Name, false, err.Error())
+		return
+	}
+	f.setJoined(m.Name, true)
+	f.cache.SetAbsent(name, m.Absent)
+}
+
+func (f *Fleet) setJoined(name string, joined bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if joined {
+		f.joined[name] = true
+	} else {
+		delete(f.joined, name)
+	}
+}
+
+// report tells membership how far the cache has got with each member.
+func (f *Fleet) report(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for name, states := range f.cache.SourceStates() {
+			if name == cache.ControlPlane {
+				continue
+			}
+			synced, message := summarize(states)
+			f.cfg.Membership.SetCacheSynced(string(name), synced, message)
+		}
+	}
+}
+
+// summarize says whether every resource of a member is live, and if not, what
+// is wrong with which.
+func summarize(states []membercache.SourceState) (synced bool, message string) {
+	var behind []string
+	for _, s := range states {
+		switch {
+		case !s.Synced:
+			behind = append(behind, s.Resource.Resource+" not loaded yet")
+		case s.Err != nil:
+			behind = append(behind, fmt.Sprintf("%s: %v", s.Resource.Resource, s.Err))
+		}
+	}
+	slices.Sort(behind)
+	if len(behind) > 0 {
+		return false, strings.Join(behind, "; ")
+	}
+	return len(states) > 0, "all watched resources are live"
+}
+
+// Ready says whether every member that answers is loaded. A member that does
+// not answer is waited for at most half a minute.
+func (f *Fleet) Ready() error {
+	if !f.cfg.Membership.HasSynced() {
+		return errors.New("the list of clusters is not read yet")
+	}
+	if time.Since(f.started) > readyWithin {
+		return nil
+	}
+	states := f.cache.SourceStates()
+	var waiting []string
+	for _, m := range f.cfg.Membership.List() {
+		if m.Absent {
+			continue
+		}
+		if synced, why := summarize(states[cache.ClusterName(m.Name)]); !synced {
+			waiting = append(waiting, fmt.Sprintf("cluster %s: %s", m.Name, why))
+		}
+	}
+	if len(waiting) > 0 {
+		return errors.New(strings.Join(waiting, "; "))
+	}
+	return nil
+}
+
+// directory presents the members to the gateway.
+type directory struct{ f *Fleet }
+
+// Get implements gateway.Members.
+func (d directory) Get(name cache.ClusterName) (gateway.Member, bool) {
+	if name == cache.ControlPlane {
+		return d.controlPlane(), true
+	}
+	m, ok := d.f.cfg.Membership.Get(string(name))
+	if !ok {
+		return gateway.Member{}, false
+	}
+	return present(m), true
+}
+
+// List implements gateway.Members.
+func (d directory) List() []gateway.Member {
+	out := []gateway.Member{d.controlPlane()}
+	for _, m := range d.f.cfg.Membership.List() {
+		out = append(out, present(m))
+	}
+	return out
+}
+
+func (d directory) controlPlane() gateway.Member {
+	return gateway.Member{Order: controlPlaneOrder, Ready: true, EverSynced: true, Config: d.f.cfg.ControlPlane, Impersonate: true}
+}
+
+func present(m membership.Member) gateway.Member {
+	return gateway.Member{
+		Name: cache.ClusterName(m.Name), UID: string(m.UID), Order: m.Order,
+		Ready: m.Ready, EverSynced: m.EverSynced, Config: m.Read,
+	}
+}
+
+// ParseResources reads --member-resources: RESOURCE.VERSION.GROUP with the
+// kind after an equals sign where it is not the resource's singular in camel
+// case, for instance widgets.v1.example.com=Widget.
+func ParseResources(values []string) ([]cache.Resource, error) {
+	found := map[schema.GroupVersionResource]cache.Resource{}
+	for _, v := range values {
+		name, kind, _ := strings.Cut(v, "=")
+		gvr, _ := schema.ParseResourceArg(name)
+		if gvr == nil || kind == "" {
+			return nil, fmt.Errorf("--member-resources %q: write RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget", v)
+		}
+		found[*gvr] = cache.Resource{GroupVersionResource: *gvr, Kind: kind, Namespaced: true, Encoding: cache.JSON}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b cache.Resource) int {
+		return strings.Compare(a.String(), b.String())
+	}), nil
+}
