@@ -135,7 +135,7 @@ func (o *kubeconfigOptions) forUser(ctx context.Context, notes io.Writer) (*clie
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	auth := &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
-	return kubeconfigFor("isthmus", o.user, o.namespace, endpoint, auth), nil
+	return kubeconfigFor("isthmus", o.user, o.namespace, endpoint, auth)
 }
 
 // bind gives the user its role in the namespace.
@@ -181,7 +181,7 @@ func (o *kubeconfigOptions) forMember(ctx context.Context) (*clientcmdapi.Config
 		if member.ExecProvider != nil || member.AuthProvider != nil {
 			return nil, fmt.Errorf("--member-kubeconfig %s: it takes its credentials from a plugin, which cannot be kept in a file", o.memberKubeconfig)
 		}
-		return kubeconfigFor(o.cluster, "break-glass", "", member, authOf(member)), nil
+		return kubeconfigFor(o.cluster, "break-glass", "", member, authOf(member))
 	}
 	endpoint, err := o.endpoint.config()
 	if err != nil {
@@ -191,7 +191,7 @@ func (o *kubeconfigOptions) forMember(ctx context.Context) (*clientcmdapi.Config
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfigFor(o.cluster, "isthmus-"+o.identity, "", member, authOf(member)), nil
+	return kubeconfigFor(o.cluster, "isthmus-"+o.identity, "", member, authOf(member))
 }
 
 func authOf(c *rest.Config) *clientcmdapi.AuthInfo {
@@ -201,16 +201,21 @@ func authOf(c *rest.Config) *clientcmdapi.AuthInfo {
 	}
 }
 
-func kubeconfigFor(cluster, user, namespace string, at *rest.Config, auth *clientcmdapi.AuthInfo) *clientcmdapi.Config {
+func kubeconfigFor(cluster, user, namespace string, at *rest.Config, auth *clientcmdapi.AuthInfo) (*clientcmdapi.Config, error) {
+	proxy, err := join.ProxyOf(at)
+	if err != nil {
+		return nil, err
+	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[cluster] = &clientcmdapi.Cluster{
 		Server: at.Host, CertificateAuthorityData: at.CAData,
 		InsecureSkipTLSVerify: at.Insecure, TLSServerName: at.ServerName,
+		ProxyURL: proxy,
 	}
 	config.AuthInfos[user] = auth
 	config.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: user, Namespace: namespace}
 	config.CurrentContext = cluster
-	return config
+	return config, nil
 }
 
 // writeKubeconfig writes to a file that only its owner can read, or to out.

@@ -297,7 +297,7 @@ func (j *join) storeCluster(ctx context.Context) error {
 }
 
 func (j *join) fill(c *v1alpha1.Cluster) error {
-	proxy, err := proxyOf(j.Member)
+	proxy, err := ProxyOf(j.Member)
 	if err != nil {
 		return err
 	}
@@ -329,8 +329,8 @@ func (j *join) fill(c *v1alpha1.Cluster) error {
 	return nil
 }
 
-// proxyOf is the proxy that a kubeconfig names.
-func proxyOf(config *rest.Config) (string, error) {
+// ProxyOf is the proxy that a kubeconfig names.
+func ProxyOf(config *rest.Config) (string, error) {
 	if config.Proxy == nil {
 		return "", nil
 	}
