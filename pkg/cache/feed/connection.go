@@ -42,11 +42,10 @@ const (
 
 // connection makes the requests of one feed with one config.
 type connection struct {
-	client  *http.Client
-	base    *url.URL // of the server, with the prefix of its paths
-	opts    Options
-	page    int
-	accepts string
+	client *http.Client
+	base   *url.URL // of the server, with the prefix of its paths
+	opts   Options
+	page   int
 }
 
 func connect(config *rest.Config, o Options) (*connection, error) {
@@ -58,16 +57,16 @@ func connect(config *rest.Config, o Options) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	return &connection{client: client, base: base, opts: o, page: pageSize, accepts: accept(o)}, nil
+	return &connection{client: client, base: base, opts: o, page: pageSize}, nil
 }
 
-func accept(o Options) string {
+func accept(o Options, list string) string {
 	typ := "application/vnd.kubernetes.protobuf"
 	if o.Resource.Encoding == cache.JSON {
 		typ = "application/json"
 	}
 	if o.Metadata {
-		typ += ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+		typ += ";as=PartialObjectMetadata" + list + ";g=meta.k8s.io;v=v1"
 	}
 	return typ
 }
@@ -140,7 +139,7 @@ func (c *connection) watch(ctx context.Context, rv string, initial bool) (*wire.
 	} else {
 		query.Set("resourceVersion", rv)
 	}
-	resp, err := c.resource(ctx, query, c.accepts)
+	resp, err := c.resource(ctx, query, accept(c.opts, ""))
 	if err != nil {
 		var status *StatusError
 		if initial && errors.As(err, &status) && refusesInitial(int(status.Status.Code)) {
@@ -193,7 +192,7 @@ func (c *connection) list(ctx context.Context, fn func(raw []byte)) (rv string, 
 func (c *connection) readPage(ctx context.Context, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	resp, err := c.resource(ctx, query, c.accepts)
+	resp, err := c.resource(ctx, query, accept(c.opts, "List"))
 	if err != nil {
 		return nil, err
 	}
