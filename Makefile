@@ -9,6 +9,7 @@ KUBERNETES_VERSION := v1.37.2
 MODULES := . e2e e2e/kwok e2e/metricsserver hack/tools
 COMMANDS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
 E2E_TIMEOUT ?= 20m
+MEMBERS ?= 2
 FUZZ_TIME ?= 10s
 
 # The version that clients see must be one that kubectl can parse.
@@ -37,17 +38,27 @@ build: ## Build the programs into bin/
 		CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '$(LDFLAGS)' -o bin/$$name ./cmd/$$name; \
 	done
 
+# The program of the lab; nothing else than Go is needed for it.
+define build_lab
+@command -v go >/dev/null || { echo "the lab needs Go 1.26 or later, and there is no 'go' in PATH: https://go.dev/dl" >&2; exit 1; }
+@test -x .cache/lab || echo "compiling the lab's own program (a minute the first time)"
+@mkdir -p .cache && cd e2e && go build -buildvcs=false -o ../.cache/lab ./cmd/lab
+endef
+
 .PHONY: lab
 lab: ## Build the binaries of real member clusters (6 minutes the first time)
-	cd e2e && go run ./cmd/lab build
+	$(build_lab)
+	@.cache/lab build
 
 .PHONY: demo
-demo: ## Two member clusters, the endpoint and a sample, in .demo
-	cd e2e && go run ./cmd/lab demo
+demo: ## MEMBERS (2) member clusters, the endpoint and a sample, in .demo
+	$(build_lab)
+	@.cache/lab demo --members $(MEMBERS)
 
 .PHONY: demo-down
 demo-down: ## Stop what demo started
-	cd e2e && go run ./cmd/lab demo-down
+	$(build_lab)
+	@.cache/lab demo-down
 
 ##@ Test
 

@@ -9,23 +9,15 @@ import (
 
 // defineComponents says how each process of the member is started.
 func (m *Member) defineComponents() {
-	m.components = map[string]*component{}
-	m.order = nil
-	m.add("etcd", m.etcdFlags())
-	m.add("kube-apiserver", m.apiserverFlags())
-	m.add("kube-controller-manager", m.controllerManagerFlags())
-	m.add("kube-scheduler", m.schedulerFlags())
-	m.add("kwok", m.kwokFlags())
+	m.reset()
+	m.add("etcd", m.set.Path("etcd"), m.etcdFlags())
+	m.add("kube-apiserver", m.set.Path("kube-apiserver"), m.apiserverFlags())
+	m.add("kube-controller-manager", m.set.Path("kube-controller-manager"), m.controllerManagerFlags())
+	m.add("kube-scheduler", m.set.Path("kube-scheduler"), m.schedulerFlags())
+	m.add("kwok", m.set.Path("kwok"), m.kwokFlags())
 	if m.opts.Metrics {
-		m.add("metrics-server", m.metricsFlags())
+		m.add("metrics-server", m.set.Path("metrics-server"), m.metricsFlags())
 	}
-}
-
-func (m *Member) add(name string, flags []string) {
-	m.components[name] = &component{
-		name: name, binary: m.set.Path(name), args: flags, dir: m.opts.Dir, daemon: m.opts.Daemon,
-	}
-	m.order = append(m.order, name)
 }
 
 func (m *Member) file(name string) string { return filepath.Join(m.opts.Dir, name) }
@@ -147,6 +139,6 @@ func (m *Member) metricsFlags() []string {
 		"--kubelet-preferred-address-types=InternalIP",
 		"--kubelet-use-node-status-port",
 		"--kubelet-certificate-authority=" + m.pki.path("ca.crt"),
-		"--metric-resolution=10s",
+		"--metric-resolution=10s", "--kubelet-request-timeout=5s",
 	}
 }

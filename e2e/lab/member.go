@@ -21,7 +21,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,13 +100,11 @@ type Member struct {
 	set   artifacts.Set
 	ports Ports
 
-	pki        pki
-	components map[string]*component
-	order      []string // start order; stopped in reverse
+	pki pki
+	group
 
 	mu     sync.Mutex
 	config *rest.Config
-	frozen bool
 }
 
 // state is what a later process needs to know of a member: member.json.
@@ -127,7 +124,10 @@ func Start(ctx context.Context, opts Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{opts: opts, set: set, pki: pki{filepath.Join(opts.Dir, "pki")}}
+	m := &Member{
+		opts: opts, set: set, pki: pki{filepath.Join(opts.Dir, "pki")},
+		group: group{label: "member " + opts.Name, dir: opts.Dir, daemon: opts.Daemon, logf: opts.Logf},
+	}
 	for attempt := 1; ; attempt++ {
 		err = m.start(ctx)
 		if err == nil {
@@ -239,57 +239,14 @@ func (m *Member) writeState() error {
 	return writeFile(m.statePath(), append(data, '\n'), 0o644)
 }
 
-// readyLimit bounds each phase of a start; a busy machine is slow.
-const readyLimit = 3 * time.Minute
-
-// poll repeats check until it returns nil, and fails early with the log of a
-// component that died.
-func (m *Member) poll(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	start, said := time.Now(), time.Now()
-	for {
-		attempt, done := context.WithTimeout(ctx, 5*time.Second)
-		err := check(attempt)
-		done()
-		if err == nil {
-			return nil
-		}
-		if dead := m.deadComponent(); dead != nil {
-			return dead.failure()
-		}
-		if time.Since(said) > 10*time.Second {
-			m.opts.Logf("member %s: waiting for %s: %s (%v)", m.opts.Name, what, time.Since(start).Round(time.Second), err)
-			said = time.Now()
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s not ready after %s: %w; the end of kube-apiserver.log:\n%s",
-				what, time.Since(start).Round(time.Second), err, m.components["kube-apiserver"].tail(15))
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// deadComponent returns a component that was started and is gone.
-func (m *Member) deadComponent() *component {
-	for _, name := range m.order {
-		c := m.components[name]
-		if _, err := os.Stat(c.pidPath()); err == nil && !c.alive() {
-			return c
-		}
-	}
-	return nil
-}
-
 func (m *Member) waitAPI(ctx context.Context, client kubernetes.Interface) error {
-	return m.poll(ctx, "the API", func(ctx context.Context) error {
+	return m.poll(ctx, "the API", "kube-apiserver", func(ctx context.Context) error {
 		return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
 func (m *Member) waitReady(ctx context.Context, client kubernetes.Interface) error {
-	err := m.poll(ctx, "the service account of namespace default", func(ctx context.Context) error {
+	err := m.poll(ctx, "the service account of namespace default", "kube-controller-manager", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -297,7 +254,7 @@ func (m *Member) waitReady(ctx context.Context, client kubernetes.Interface) err
 		return err
 	}
 	for i := range max(0, m.opts.Nodes) {
-		err := m.poll(ctx, "node "+nodeName(i), func(ctx context.Context) error {
+		err := m.poll(ctx, "node "+nodeName(i), "kwok", func(ctx context.Context) error {
 			return nodeReady(client.CoreV1().Nodes().Get(ctx, nodeName(i), metav1.GetOptions{}))
 		})
 		if err != nil {
@@ -410,58 +367,3 @@ func (m *Member) Restart(ctx context.Context) error {
 
 // Stop ends the member's processes; its folder stays and Start revives it.
 func (m *Member) Stop() error { return StopDir(m.opts.Dir) }
-
-// StopDir ends every process that was recorded for the member in that folder,
-// by whichever process started it. It never signals a stranger.
-func StopDir(dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, "pids", "*.json"))
-	if err != nil {
-		return fmt.Errorf("stop %s: %w", dir, err)
-	}
-	stop := func(match func(name string) bool, grace time.Duration) error {
-		var wait sync.WaitGroup
-		errs := make([]error, len(paths))
-		for i, path := range paths {
-			if match(strings.TrimSuffix(filepath.Base(path), ".json")) {
-				wait.Go(func() { errs[i] = stopRecorded(path, grace) })
-			}
-		}
-		wait.Wait()
-		return errors.Join(errs...)
-	}
-	// Clients first, then the API, the store last: so none waits for another.
-	isServer := func(name string) bool { return name == "kube-apiserver" || name == "etcd" }
-	return errors.Join(
-		stop(func(name string) bool { return !isServer(name) }, 3*time.Second),
-		stop(func(name string) bool { return name == "kube-apiserver" }, 3*time.Second),
-		stop(func(name string) bool { return name == "etcd" }, stopGrace),
-	)
-}
-
-func stopRecorded(path string, grace time.Duration) error {
-	if rec, ok := liveRecord(path); ok {
-		if err := stopPID(rec, grace); err != nil {
-			return fmt.Errorf("stop %s (pid %d): %w", filepath.Base(rec.Binary), rec.PID, err)
-		}
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return nil
-}
-
-// Running names the live processes that were recorded in a member's folder,
-// each with its pid.
-func Running(dir string) []string {
-	paths, err := filepath.Glob(filepath.Join(dir, "pids", "*.json"))
-	if err != nil {
-		return nil // only a malformed pattern fails
-	}
-	var names []string
-	for _, path := range paths {
-		if rec, ok := liveRecord(path); ok {
-			names = append(names, fmt.Sprintf("%s (%d)", strings.TrimSuffix(filepath.Base(path), ".json"), rec.PID))
-		}
-	}
-	return names
-}

@@ -41,19 +41,19 @@ type pidRecord struct {
 	PID     int    `json:"pid"`
 	Started string `json:"started"`
 	Binary  string `json:"binary"`
-	Args    string `json:"args"` // digest-free: joined, to see that a restart needs new flags
+	Command string `json:"command"` // to see that a new one is wanted
 }
 
 func (c *component) logPath() string { return filepath.Join(c.dir, "logs", c.name+".log") }
 func (c *component) pidPath() string { return filepath.Join(c.dir, "pids", c.name+".json") }
 
-// start runs the child unless the recorded one is still alive with the same
-// arguments; one with other arguments is stopped first.
+// start runs the child unless the recorded one is still alive as the
+// same command; another build or other arguments are stopped first.
 func (c *component) start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rec, ok := c.live(); ok {
-		if rec.Args == c.argsText() {
+		if rec.Command == c.command() {
 			return nil
 		}
 		if err := c.stopRecord(rec, stopGrace); err != nil {
@@ -90,8 +90,13 @@ func (c *component) start() error {
 	return c.record(cmd.Process.Pid)
 }
 
-func (c *component) argsText() string {
-	return strings.Join(append([]string{c.binary}, c.args...), "\n")
+// command identifies what is run: the binary, its build and the arguments.
+func (c *component) command() string {
+	build := ""
+	if info, err := os.Stat(c.binary); err == nil {
+		build = fmt.Sprintf("%d bytes of %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
+	}
+	return strings.Join(append([]string{c.binary, build}, c.args...), "\n")
 }
 
 func (c *component) record(pid int) error {
@@ -100,7 +105,7 @@ func (c *component) record(pid int) error {
 		// Gone already: await() will report it with its log.
 		started = "exited"
 	}
-	data, err := json.Marshal(pidRecord{PID: pid, Started: started, Binary: c.binary, Args: c.argsText()})
+	data, err := json.Marshal(pidRecord{PID: pid, Started: started, Binary: c.binary, Command: c.command()})
 	if err != nil {
 		return fmt.Errorf("record %s: %w", c.name, err)
 	}
