@@ -228,8 +228,14 @@ func ignoreExists(err error) error {
 func retry(ctx context.Context, what string, try func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, retryInterval, crdTimeout, true, func(ctx context.Context) (bool, error) {
-		last = try(ctx)
-		return last == nil, nil
+		err := try(ctx)
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+			return false, err // the manifest itself is wrong
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("install %s: %w", what, errors.Join(err, last))

@@ -60,8 +60,8 @@ type Opaque struct{}
 // +kubebuilder:validation:XValidation:rule="!has(self.failover)",message="spec.failover is not supported yet: leave it out, an unreachable cluster keeps its replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.schedulePriority)",message="spec.schedulePriority is not supported yet: leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.dependentOverrides) || size(self.dependentOverrides) == 0",message="spec.dependentOverrides is not supported yet: leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.schedulerName) || self.schedulerName in [”, 'default-scheduler']",message="spec.schedulerName: only default-scheduler is supported"
-// +kubebuilder:validation:XValidation:rule="!has(self.activationPreference) || self.activationPreference == ”",message="spec.activationPreference Lazy is not supported yet: leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.schedulerName) || size(self.schedulerName) == 0 || self.schedulerName == 'default-scheduler'",message="spec.schedulerName: only default-scheduler is supported"
+// +kubebuilder:validation:XValidation:rule="!has(self.activationPreference) || size(self.activationPreference) == 0",message="spec.activationPreference Lazy is not supported yet: leave it out"
 type PropagationSpec struct {
 	// ResourceSelectors names the templates. A template matches the policy
 	// when any of them matches.
@@ -291,8 +291,6 @@ type FieldSelector struct {
 	// MatchExpressions must all hold.
 	//
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(e, e.key in ['provider', 'region', 'zone'])",message="fieldSelector: key must be provider, region or zone"
-	// +kubebuilder:validation:XValidation:rule="self.all(e, e.operator in ['In', 'NotIn'])",message="fieldSelector: operator must be In or NotIn"
 	// +optional
 	MatchExpressions []FieldRequirement `json:"matchExpressions,omitempty"`
 }
@@ -301,11 +299,11 @@ type FieldSelector struct {
 type FieldRequirement struct {
 	// Key is provider, region or zone.
 	//
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Enum=provider;region;zone
 	Key string `json:"key"`
 	// Operator is In or NotIn.
 	//
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Enum=In;NotIn
 	Operator string `json:"operator"`
 	// Values to compare with.
 	//
@@ -315,8 +313,8 @@ type FieldRequirement struct {
 
 // SpreadConstraint limits the number of groups of clusters.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.spreadByLabel) || self.spreadByLabel == ”",message="spreadConstraints.spreadByLabel is not supported yet: use spreadByField: cluster"
-// +kubebuilder:validation:XValidation:rule="!has(self.spreadByField) || self.spreadByField in [”, 'cluster']",message="spreadConstraints.spreadByField: only cluster is supported yet"
+// +kubebuilder:validation:XValidation:rule="!has(self.spreadByLabel) || size(self.spreadByLabel) == 0",message="spreadConstraints.spreadByLabel is not supported yet: use spreadByField: cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.spreadByField) || size(self.spreadByField) == 0 || self.spreadByField == 'cluster'",message="spreadConstraints.spreadByField: only cluster is supported yet"
 type SpreadConstraint struct {
 	// SpreadByField is the field of the clusters that makes the groups.
 	//
