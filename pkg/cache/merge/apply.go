@@ -137,7 +137,9 @@ func (c *Collection) add(id identity, raw []byte) error {
 		}
 	}
 	c.apply(moves, "a name changed hands")
-	if own.To != own.Holder.Source {
+	// An object that others named before it came may have been expected under
+	// another name. Of Nodes there are few, so they always tell.
+	if own.To != own.Holder.Source || len(moves) > 1 || !c.Config.Resource.Namespaced {
 		c.Moved(id.holder.Cluster, id.holder.Source)
 	}
 	if err := c.change(id, own.To, raw, nil); err != nil {

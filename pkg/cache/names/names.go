@@ -269,7 +269,7 @@ func (c *contest) choose(holders []cache.ClusterName, now time.Time) (cache.Clus
 	for _, r := range []struct {
 		on      bool
 		cluster cache.ClusterName
-	}{{c.creating > 0, c.createdFor}, {!c.owned && c.keeps(now), c.kept}} {
+	}{{c.creating > 0, c.createdFor}, {c.keeps(now), c.kept}} {
 		if r.on {
 			return r.cluster, slices.Contains(holders, r.cluster)
 		}
@@ -296,7 +296,6 @@ func (t *Table) settle(key cache.Key, c *contest, now time.Time) []Move {
 		winner := Holder{owner, key}
 		from := t.aliasInUse(winner)
 		delete(t.aliases, from)
-		c.keptUntil = time.Time{}
 		moves = append(moves, Move{Holder: winner, From: from, To: key})
 	}
 	return moves

@@ -1,0 +1,456 @@
+package membercache
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
+	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
+	"github.com/isthmus-dev/isthmus/pkg/cache/names"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+// member is the naive model of one cluster: what it holds, and of that what
+// its feed has delivered.
+type member struct {
+	order   int
+	rv      uint64
+	pods    map[cache.Key]*corev1.Pod
+	nodes   map[string]*corev1.Node
+	offline bool
+	sinks   map[string]*merge.Source
+}
+
+// machine drives the whole cache without feeds: members write, are cut off,
+// are read anew, join and leave, names are reserved, time passes.
+type machine struct {
+	cache    *Cache
+	clock    *testclock.FakeClock
+	members  map[cache.ClusterName]*member
+	joined   int
+	uids     int
+	releases []func()
+	mirrors  map[string][]*cachetest.Mirror
+	past     map[string]map[uint64]cachetest.Content
+}
+
+var clusterNames = []cache.ClusterName{"m1", "m2", "m3"}
+
+// names that meet one another's aliases.
+var podNames = []string{"db-0", "db-0.m2", "db-0.m3", "web", strings.Repeat("x", 252)}
+
+func newMachine(t *rapid.T) *machine {
+	clk := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	seq, err := sequence.Open(context.Background(), clk, &sequence.Memory{}, func(err error) { t.Fatal(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Clock: seq, Now: clk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machine{
+		cache: c, clock: clk, members: map[cache.ClusterName]*member{},
+		mirrors: map[string][]*cachetest.Mirror{}, past: map[string]map[uint64]cachetest.Content{},
+	}
+}
+
+func (m *machine) col(res cache.Resource) *collection {
+	return m.cache.byResource[res.GroupVersionResource]
+}
+
+func (m *machine) anyMember(t *rapid.T) (cache.ClusterName, *member) {
+	if len(m.members) == 0 {
+		t.Skip("no member")
+	}
+	var joined []cache.ClusterName
+	for _, n := range clusterNames {
+		if m.members[n] != nil {
+			joined = append(joined, n)
+		}
+	}
+	n := rapid.SampledFrom(joined).Draw(t, "member")
+	return n, m.members[n]
+}
+
+func (m *machine) join(t *rapid.T) {
+	n := rapid.SampledFrom(clusterNames).Draw(t, "cluster")
+	if m.members[n] != nil {
+		t.Skip("joined already")
+	}
+	m.joined++
+	mem := &member{order: m.joined, rv: 100, pods: map[cache.Key]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, sinks: map[string]*merge.Source{}}
+	m.members[n] = mem
+	for _, res := range []cache.Resource{Pods, Nodes} {
+		mem.sinks[res.Resource] = m.col(res).Join(n, mem.order, false)
+	}
+	m.relistAll(t, mem)
+}
+
+func (m *machine) leave(t *rapid.T) {
+	n, _ := m.anyMember(t)
+	for _, col := range m.cache.collections {
+		col.Remove(n)
+	}
+	m.cache.index.Forget(n)
+	delete(m.members, n)
+}
+
+func (m *machine) reorder(t *rapid.T) {
+	n, mem := m.anyMember(t)
+	m.joined++
+	mem.order = m.joined
+	for _, res := range []cache.Resource{Pods, Nodes} {
+		m.col(res).Join(n, mem.order, false)
+	}
+}
+
+func (m *machine) uid() types.UID {
+	m.uids++
+	return types.UID(fmt.Sprintf("uid-%d", m.uids))
+}
+
+func (m *machine) writePod(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	key := cache.Key{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "ns"), Name: rapid.SampledFrom(podNames).Draw(t, "name")}
+	mem.rv++
+	pod, ok := mem.pods[key]
+	if !ok || rapid.IntRange(0, 9).Draw(t, "replaced") == 0 {
+		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: m.uid()}}
+	}
+	pod = pod.DeepCopy()
+	pod.ResourceVersion = fmt.Sprint(mem.rv)
+	pod.Labels = map[string]string{"n": fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "label"))}
+	pod.Spec.NodeName = rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node")
+	mem.pods[key] = pod
+	if !mem.offline {
+		put(t, mem.sinks["pods"], pod)
+	}
+}
+
+func (m *machine) writeNode(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	name := rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "name")
+	mem.rv++
+	node, ok := mem.nodes[name]
+	if !ok {
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: m.uid()}}
+	}
+	node = node.DeepCopy()
+	node.ResourceVersion = fmt.Sprint(mem.rv)
+	mem.nodes[name] = node
+	if !mem.offline {
+		put(t, mem.sinks["nodes"], node)
+	}
+}
+
+func (m *machine) deletePod(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	keys := sortedKeys(mem.pods, cache.Key.Compare)
+	if len(keys) == 0 {
+		t.Skip("no Pod")
+	}
+	key := rapid.SampledFrom(keys).Draw(t, "key")
+	mem.rv++
+	pod := mem.pods[key].DeepCopy()
+	pod.ResourceVersion = fmt.Sprint(mem.rv)
+	delete(mem.pods, key)
+	if !mem.offline {
+		remove(t, mem.sinks["pods"], pod)
+	}
+}
+
+func (m *machine) deleteNode(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	names := sortedKeys(mem.nodes, strings.Compare)
+	if len(names) == 0 {
+		t.Skip("no Node")
+	}
+	mem.rv++
+	node := mem.nodes[rapid.SampledFrom(names).Draw(t, "name")].DeepCopy()
+	node.ResourceVersion = fmt.Sprint(mem.rv)
+	delete(mem.nodes, node.Name)
+	if !mem.offline {
+		remove(t, mem.sinks["nodes"], node)
+	}
+}
+
+func sortedKeys[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compare)
+	return keys
+}
+
+type marshaler interface{ Marshal() ([]byte, error) }
+
+func put(t *rapid.T, s *merge.Source, obj marshaler) {
+	raw, err := obj.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(raw); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *rapid.T, s *merge.Source, obj marshaler) {
+	raw, err := obj.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(raw); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) cut(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	mem.offline = true
+	for _, s := range mem.sinks {
+		s.Disconnected(context.DeadlineExceeded)
+	}
+}
+
+func (m *machine) heal(t *rapid.T) {
+	_, mem := m.anyMember(t)
+	m.relistAll(t, mem)
+}
+
+func (m *machine) relistAll(t *rapid.T, mem *member) {
+	mem.offline = false
+	pods, nodes := mem.sinks["pods"], mem.sinks["nodes"]
+	pods.Begin()
+	for _, k := range sortedKeys(mem.pods, cache.Key.Compare) {
+		put(t, pods, mem.pods[k])
+	}
+	pods.End(fmt.Sprint(mem.rv))
+	nodes.Begin()
+	for _, k := range sortedKeys(mem.nodes, strings.Compare) {
+		put(t, nodes, mem.nodes[k])
+	}
+	nodes.End(fmt.Sprint(mem.rv))
+}
+
+func (m *machine) reserve(t *rapid.T) {
+	n, _ := m.anyMember(t)
+	key := cache.Key{Namespace: "a", Name: rapid.SampledFrom(podNames).Draw(t, "name")}
+	col := m.col(Pods)
+	release, err := col.Reserve(key, n)
+	if err != nil {
+		return
+	}
+	if holder, ok := col.Holder(key); !ok || holder != n {
+		t.Fatalf("%s is reserved for %s, its holder is %q, %v", key, n, holder, ok)
+	}
+	m.releases = append(m.releases, release)
+}
+
+func (m *machine) release(t *rapid.T) {
+	if len(m.releases) == 0 {
+		t.Skip("nothing reserved")
+	}
+	m.releases[0]()
+	m.releases[0]()
+	m.releases = m.releases[1:]
+}
+
+func (m *machine) pass(t *rapid.T) {
+	m.clock.Step(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Minute, 4 * time.Minute}).Draw(t, "time"))
+	for _, col := range m.cache.collections {
+		col.Tick()
+	}
+}
+
+func (m *machine) watch(t *rapid.T) {
+	res := rapid.SampledFrom([]cache.Resource{Pods, Nodes}).Draw(t, "resource")
+	col := m.col(res)
+	at := cache.Version{}
+	if revisions := sortedKeys(m.past[res.Resource], func(a, b uint64) int { return int(a) - int(b) }); len(revisions) > 0 && rapid.Bool().Draw(t, "from the past") {
+		at = cache.Version{Match: cache.Exact, RV: rapid.SampledFrom(revisions).Draw(t, "rv")}
+		if at.RV < col.Store().History().From {
+			t.Skip("expired")
+		}
+	}
+	snap, err := col.Snapshot(context.Background(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror, err := cachetest.NewMirror(context.Background(), col, snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mirrors[res.Resource] = append(m.mirrors[res.Resource], mirror)
+}
+
+// check holds after every step.
+func (m *machine) check(t *rapid.T) {
+	m.cache.Resolve()
+	for _, res := range []cache.Resource{Pods, Nodes} {
+		m.checkCollection(t, res)
+	}
+	m.checkServed(t)
+}
+
+func (m *machine) checkCollection(t *rapid.T, res cache.Resource) {
+	col, ctx := m.col(res), context.Background()
+	snap, err := col.Snapshot(ctx, cache.Version{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := cachetest.Read(res, snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := col.Store().History().From
+	var kept []*cachetest.Mirror
+	for _, mirror := range m.mirrors[res.Resource] {
+		switch err := mirror.CatchUp(ctx, snap.RV()); {
+		case err == nil:
+			if err := mirror.Equal(content); err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, mirror)
+		case from == 0:
+			t.Fatal(err)
+		}
+	}
+	m.mirrors[res.Resource] = kept
+	if m.past[res.Resource] == nil {
+		m.past[res.Resource] = map[uint64]cachetest.Content{}
+	}
+	m.past[res.Resource][snap.RV()] = content
+	for rv, want := range m.past[res.Resource] {
+		old, err := col.Snapshot(ctx, cache.Version{Match: cache.Exact, RV: rv})
+		if err != nil {
+			if rv >= from {
+				t.Fatalf("exact %d, history from %d: %v", rv, from, err)
+			}
+			continue
+		}
+		got, err := cachetest.Read(res, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cachetest.Same(got, want); err != nil {
+			t.Fatalf("exact %d: %v", rv, err)
+		}
+	}
+}
+
+// checkServed compares with the members, for what is not cut off.
+func (m *machine) checkServed(t *rapid.T) {
+	pods, nodes := m.col(Pods), m.col(Nodes)
+	total := 0
+	for n, mem := range m.members {
+		if mem.offline {
+			total += pods.Stats().Objects[n]
+			continue
+		}
+		total += len(mem.pods)
+		for key, pod := range mem.pods {
+			o, ok := pods.FindSource(n, key.Namespace, key.Name)
+			if !ok || o.UID != pod.UID || fmt.Sprint(o.SourceRV) != pod.ResourceVersion {
+				t.Fatalf("%s of %s is served as %+v", key, n, o)
+			}
+			if o.Key.Name != pods.ServedName(n, key.Namespace, key.Name) {
+				t.Fatalf("%s of %s is served as %s, ServedName says %s", key, n, o.Key.Name, pods.ServedName(n, key.Namespace, key.Name))
+			}
+			node, err := wire.Text(cache.Protobuf, o.Raw, wire.PodNodeName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, there := mem.nodes[pod.Spec.NodeName]
+			if want := served(nodes, n, pod.Spec.NodeName); there && node != want {
+				t.Fatalf("%s of %s is on %q, its Node is served as %q", key, n, node, want)
+			}
+			m.checkName(t, n, key, o)
+		}
+		if got := nodes.Stats().Objects[n]; got != len(mem.nodes) {
+			t.Fatalf("%d Nodes of %s, not %d", got, n, len(mem.nodes))
+		}
+	}
+	if got := pods.Store().Present().Len(); got != total {
+		t.Fatalf("%d Pods are served, %d are there", got, total)
+	}
+}
+
+func served(nodes *collection, cluster cache.ClusterName, name string) string {
+	if name == "" {
+		return ""
+	}
+	return nodes.ServedName(cluster, "", name)
+}
+
+// checkName holds what is true of every alias.
+func (m *machine) checkName(t *rapid.T, n cache.ClusterName, key cache.Key, o *cache.Object) {
+	if o.Key != key && (!strings.HasSuffix(o.Key.Name, "."+string(n)) || len(o.Key.Name) > 253) {
+		t.Fatalf("%s of %s is served as %s", key, n, o.Key.Name)
+	}
+}
+
+func TestMachine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMachine(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":            m.check,
+			"join":        m.join,
+			"leave":       m.leave,
+			"reorder":     m.reorder,
+			"write Pod":   m.writePod,
+			"write Pod 2": m.writePod,
+			"write Node":  m.writeNode,
+			"delete Pod":  m.deletePod,
+			"delete Node": m.deleteNode,
+			"cut":         m.cut,
+			"heal":        m.heal,
+			"reserve":     m.reserve,
+			"release":     m.release,
+			"pass":        m.pass,
+			"watch":       m.watch,
+		})
+		for len(m.releases) > 0 {
+			m.release(t)
+		}
+		m.clock.Step(names.Keep + time.Second)
+		for _, col := range m.cache.collections {
+			col.Tick()
+		}
+		m.check(t)
+		m.checkSettled(t)
+	})
+}
+
+// checkSettled: once nothing is reserved, every bare name that is held is
+// served by the first of its holders.
+func (m *machine) checkSettled(t *rapid.T) {
+	first := map[cache.Key]cache.ClusterName{}
+	for n, mem := range m.members {
+		if mem.offline {
+			return
+		}
+		for key := range mem.pods {
+			if f, ok := first[key]; !ok || mem.order < m.members[f].order {
+				first[key] = n
+			}
+		}
+	}
+	for key, n := range first {
+		if o, ok := m.col(Pods).FindSource(n, key.Namespace, key.Name); !ok || o.Key != key {
+			t.Fatalf("%s is first held by %s, which is served as %v", key, n, o.Key)
+		}
+	}
+}
