@@ -315,9 +315,9 @@ func (c *Controller) secret(name string) (*corev1.Secret, bool) {
 	return secret, ok
 }
 
-// ensureLink returns the link of a member, started on first use with the
-// health that the Cluster remembers.
-func (c *Controller) ensureLink(ctx context.Context, cluster *v1alpha1.Cluster) *link {
+// ensureLink returns the link of a member, new on first use with the health
+// that the Cluster remembers.
+func (c *Controller) ensureLink(cluster *v1alpha1.Cluster) *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cluster.Name
@@ -330,10 +330,7 @@ func (c *Controller) ensureLink(ctx context.Context, cluster *v1alpha1.Cluster) 
 	l.foreign = c.foreign
 	l.changed = func() { c.queue.Add(name) }
 	l.known = cluster.Status.APIEnablements
-	lctx, cancel := context.WithCancel(ctx)
-	l.stop = cancel
 	c.links[name] = l
-	go l.run(lctx)
 	return l
 }
 

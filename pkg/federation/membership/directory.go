@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -55,6 +56,14 @@ type Member struct {
 	APIEnablements         []v1alpha1.APIEnablement
 }
 
+var memberEquality = func() conversion.Equalities {
+	e := equality.Semantic.Copy()
+	if err := e.AddFunc(func(a, b time.Time) bool { return a.Equal(b) }); err != nil {
+		panic(err) // the signature is wrong: a mistake in this file
+	}
+	return e
+}()
+
 // equal reports whether two states of a member differ in nothing that a
 // subscriber could see.
 func (m Member) equal(o Member) bool {
@@ -63,7 +72,7 @@ func (m Member) equal(o Member) bool {
 	}
 	m.Read, m.Apply, m.Impersonate = nil, nil, nil
 	o.Read, o.Apply, o.Impersonate = nil, nil, nil
-	return equality.Semantic.DeepEqual(m, o)
+	return memberEquality.DeepEqual(m, o)
 }
 
 // ChangeKind says what happened to a member.

@@ -66,10 +66,10 @@ type link struct {
 	sums    SummarySource
 	kick    chan struct{}
 	trust   *trust
-	stop    context.CancelFunc
 	stopped chan struct{}
 
 	mu          sync.Mutex
+	stop        context.CancelFunc // nil until started
 	want        desired
 	read        *identity
 	apply       *identity
@@ -197,6 +197,17 @@ func (l *link) nudge() {
 	}
 }
 
+// start begins to probe, once.
+func (l *link) start(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stop != nil {
+		return
+	}
+	ctx, l.stop = context.WithCancel(ctx)
+	go l.run(ctx)
+}
+
 // run probes until ctx ends.
 func (l *link) run(ctx context.Context) {
 	defer close(l.stopped)
@@ -208,7 +219,7 @@ func (l *link) run(ctx context.Context) {
 		l.inspectLoop(ctx)
 	}()
 	defer func() { <-done }()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(l.firstProbe())
 	defer timer.Stop()
 	for {
 		select {
@@ -229,11 +240,25 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
+// firstProbe is the time to the first probe. A Cluster may be seen a moment
+// before its Secrets: their arrival nudges.
+func (l *link) firstProbe() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.read == nil {
+		return min(2*time.Second, l.timing.Probe)
+	}
+	return 0
+}
+
 // close ends the link: nothing passes its gates any more.
 func (l *link) close() {
 	l.trust.block(ErrLeft)
-	if l.stop != nil {
-		l.stop()
+	l.mu.Lock()
+	stop := l.stop
+	l.mu.Unlock()
+	if stop != nil {
+		stop()
 		<-l.stopped
 	}
 	l.mu.Lock()

@@ -34,9 +34,9 @@ func (c *Controller) reconcile(ctx context.Context, name string) error {
 		c.roster.remove(name)
 		return nil
 	}
-	l := c.ensureLink(ctx, cluster)
-	want := c.desiredOf(cluster)
-	errs := []error{l.configure(want)}
+	l := c.ensureLink(cluster)
+	errs := []error{l.configure(c.desiredOf(cluster))}
+	l.start(ctx)
 	if c.opts.Leads() {
 		c.renewTokens(ctx, l, cluster)
 		updated, err := c.recordMetadata(ctx, cluster, l)
