@@ -63,7 +63,7 @@ demo-down: ## Stop what demo started
 ##@ Test
 
 .PHONY: test
-test: test-unit test-race test-e2e ## Unit tests, race detector, end to end
+test: test-unit test-race test-live test-e2e ## Unit tests, race detector, real members, end to end
 
 .PHONY: test-unit
 test-unit: ## Unit tests of the product and of the tools in hack/
@@ -74,6 +74,11 @@ test-race: ## Unit tests under the race detector (needs gcc)
 	@hack/prerequisites.sh gcc
 	CGO_ENABLED=1 go test -race $(race_packages)
 
+.PHONY: test-live
+test-live: ## The tests in pkg/ that need real member clusters
+	@hack/prerequisites.sh e2e
+	hack/test-live.sh
+
 .PHONY: test-e2e
 test-e2e: ## Tests against real member clusters on loopback
 	@hack/prerequisites.sh e2e
@@ -82,6 +87,15 @@ test-e2e: ## Tests against real member clusters on loopback
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZ_TIME (10s)
 	hack/fuzz.sh $(FUZZ_TIME)
+
+.PHONY: bench
+bench: ## Benchmarks of the product (BENCH, COUNT, BENCH_OUT choose; read with benchstat)
+	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -count $(or $(COUNT),1) \
+		$$(git grep --untracked -lE '^func Benchmark' -- 'pkg/**/*_test.go' | xargs -n1 dirname | sort -u | sed 's#^#./#') | tee $(or $(BENCH_OUT),/dev/null)
+
+.PHONY: benchstat
+benchstat: ## Compare two outputs of bench: make benchstat OLD=a.txt NEW=b.txt
+	"$$(hack/tool.sh benchstat)" $(OLD) $(NEW)
 
 .PHONY: mutate
 mutate: ## Apply the committed mutations; every one must be caught by its tests
@@ -130,6 +144,10 @@ update-codegen: ## Generate code and CRDs
 .PHONY: verify-contract
 verify-contract: ## Every clause of docs/contract.md names a test that exists, or says why it is open
 	go run ./hack/verifycontract
+
+.PHONY: update-contract
+update-contract: ## Write the clauses of docs/contract.md anew, keeping what rows say
+	go run ./hack/verifycontract -update
 
 .PHONY: verify-sizes
 verify-sizes: ## No file has 500 lines or more
