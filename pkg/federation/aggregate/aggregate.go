@@ -163,17 +163,13 @@ func text(m map[string]any, field string) string {
 func sumInto(out map[string]any, parts []Part, serving bool, fields ...string) {
 	for _, f := range fields {
 		var n int64
-		reported := false
 		for _, p := range parts {
 			if serving && p.StaleSince != "" {
 				continue
 			}
-			if _, ok := p.Status[f]; ok {
-				reported = true
-			}
 			n += number(p.Status, f)
 		}
-		if n != 0 || reported && f == "replicas" {
+		if n != 0 {
 			out[f] = n
 		}
 	}

@@ -44,6 +44,9 @@ type Template struct {
 	APIVersion, Kind string
 	Namespace, Name  string
 	Labels           labels.Set
+	// ExactName is set for templates that only a selector with their name
+	// may match.
+	ExactName bool
 }
 
 // specificity says by what a selector has matched; larger is more specific.
@@ -167,6 +170,9 @@ func (ix *Index) candidates(t Template) []entry {
 	for _, at.namespace = range namespaces {
 		for _, at.name = range names {
 			for _, e := range ix.slots[at] {
+				if t.ExactName && e.specific != byName {
+					continue
+				}
 				if e.labels == nil || e.labels.Matches(t.Labels) {
 					found = append(found, e)
 				}

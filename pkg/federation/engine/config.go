@@ -1,0 +1,90 @@
+// Package engine propagates templates of the control plane to the members and
+// brings their status back.
+//
+//	template, policies, clusters -> placement -> binding (etcd)
+//	template + binding + overrides -> render -> server-side apply, one queue
+//	                                   per member
+//	copies in members (label-selected watches) -> drift, aggregate -> status
+//
+// It is the only writer of bindings, of the status of templates, and of what
+// it applies. It writes nothing before all caches are full, and deletes in a
+// member only on recorded intent, read live.
+package engine
+
+import (
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Member is a joined cluster as the engine needs it.
+type Member struct {
+	Name string
+	// UID is the confirmed identity of the cluster.
+	UID string
+	// Apply is the identity that writes. Equal pointers mean the same
+	// connection. Nil while there are no credentials.
+	Apply *rest.Config
+	Ready bool
+	// NotReadySince is zero while Ready.
+	NotReadySince time.Time
+
+	Labels           map[string]string
+	Provider, Region string
+	Zones            []string
+	Taints           []corev1.Taint
+	// Free is what new Pods can ask for; nil when it is not known.
+	Free corev1.ResourceList
+}
+
+// Directory lists the members.
+type Directory interface {
+	// HasSynced says whether List is complete: a cluster that is not listed
+	// has not joined or has left.
+	HasSynced() bool
+	List() []Member
+	// Subscribe calls fn after each change, until cancel is called.
+	Subscribe(fn func()) (cancel func())
+}
+
+// Config is what the engine needs to run.
+type Config struct {
+	// ControlPlane reaches the embedded control plane past the router.
+	ControlPlane *rest.Config
+	Members      Directory
+	// ControlPlaneID marks our copies; empty means the UID of the control
+	// plane's namespace kube-system.
+	ControlPlaneID string
+	// Epoch of this leader.
+	Epoch int64
+	// Grace is how long an unreachable member's last status counts.
+	Grace time.Duration
+	// StatusInterval is the least time between two writes of a template's
+	// status that are not edges.
+	StatusInterval time.Duration
+	// TemplateWorkers and MemberWorkers (per member) bound concurrency.
+	TemplateWorkers, MemberWorkers int
+	// RequestTimeout bounds a single request to a member.
+	RequestTimeout time.Duration
+}
+
+func (c *Config) complete() error {
+	if c.ControlPlane == nil || c.Members == nil {
+		return errors.New("federation engine: ControlPlane and Members are required")
+	}
+	setDefault(&c.Grace, 40*time.Second)
+	setDefault(&c.StatusInterval, 10*time.Second)
+	setDefault(&c.RequestTimeout, 15*time.Second)
+	setDefault(&c.TemplateWorkers, 8)
+	setDefault(&c.MemberWorkers, 4)
+	return nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}

@@ -1,0 +1,373 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+)
+
+// Engine propagates. Make it with New, start it with Run.
+type Engine struct {
+	cfg    Config
+	id     string // of the control plane
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+
+	recorder record.EventRecorder
+
+	bindings  *bindingCache
+	policies  *policyCache
+	revisions *revisionCache
+	needs     *needs
+
+	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
+	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]
+
+	// mu guards what follows. It is never held during a request, and it is
+	// taken before a member's mutex.
+	mu        sync.RWMutex
+	kinds     map[schema.GroupKind]*kindWatch
+	members   map[string]*member
+	decisions map[marks.Key]*decision
+	statuses  map[marks.Key]*statusMemo
+	running   bool
+}
+
+// kindWatch is a federated kind with its cache of templates.
+type kindWatch struct {
+	kind
+	informer cache.SharedIndexInformer
+	used     bool // members are watched for copies
+}
+
+// New prepares an engine; it makes no request yet.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg:           cfg,
+		id:            cfg.ControlPlaneID,
+		templateQueue: newQueue[marks.Key]("templates"),
+		statusQueue:   newQueue[marks.Key]("status"),
+		kinds:         map[schema.GroupKind]*kindWatch{},
+		members:       map[string]*member{},
+		decisions:     map[marks.Key]*decision{},
+		statuses:      map[marks.Key]*statusMemo{},
+		needs:         newNeeds(),
+	}
+	hub := rest.CopyConfig(cfg.ControlPlane)
+	hub.QPS, hub.Burst = -1, 0
+	hub.UserAgent = "isthmus-engine"
+	var err error
+	if e.client, err = dynamic.NewForConfig(hub); err != nil {
+		return nil, fmt.Errorf("control plane client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("control plane discovery: %w", err)
+	}
+	e.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	events, err := kubernetes.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("control plane events: %w", err)
+	}
+	e.recorder = newRecorder(events)
+	e.bindings = newBindingCache(e)
+	e.policies = newPolicyCache(e)
+	e.revisions = newRevisionCache(e)
+	return e, nil
+}
+
+func newQueue[T comparable](name string) workqueue.TypedRateLimitingInterface[T] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, 2*time.Minute),
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: "federation_" + name})
+}
+
+// Run propagates until ctx ends.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("federation"))
+	log := klog.FromContext(ctx)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer wg.Wait()
+	defer cancel()
+	if err := e.identify(ctx); err != nil {
+		return err
+	}
+	if err := e.fillCaches(ctx, &wg); err != nil {
+		return err
+	}
+	unsubscribe := e.cfg.Members.Subscribe(func() { e.reloadMembers(ctx) })
+	defer unsubscribe()
+	e.reloadMembers(ctx)
+	defer e.stopMembers()
+	e.primeNeeds()
+
+	e.mu.Lock()
+	e.running = true
+	e.mu.Unlock()
+	log.Info("All caches are full, propagation starts")
+	for range e.cfg.TemplateWorkers {
+		wg.Go(func() { work(ctx, e.templateQueue, "template", e.reconcileTemplate) })
+		wg.Go(func() { work(ctx, e.statusQueue, "status", e.reconcileStatus) })
+	}
+	wg.Go(func() { e.retryKinds(ctx, &wg) })
+	e.enqueueAll()
+	<-ctx.Done()
+	e.templateQueue.ShutDown()
+	e.statusQueue.ShutDown()
+	return nil
+}
+
+// identify finds the id of the control plane.
+func (e *Engine) identify(ctx context.Context) error {
+	if e.id != "" {
+		return nil
+	}
+	return retryUntil(ctx, "read the control plane's identity", func() error {
+		ns, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		e.id = string(ns.GetUID())
+		return nil
+	})
+}
+
+// retryUntil calls fn every second until it succeeds or ctx ends.
+func retryUntil(ctx context.Context, what string, fn func() error) error {
+	for {
+		err := fn()
+		if err == nil {
+			return nil
+		}
+		klog.FromContext(ctx).Error(err, "Cannot go on yet", "doing", what)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// fillCaches starts the watches of the control plane and waits for them.
+func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
+	var synced []cache.InformerSynced
+	start := func(i cache.SharedIndexInformer) {
+		wg.Go(func() { i.Run(ctx.Done()) })
+		synced = append(synced, i.HasSynced)
+	}
+	for _, i := range e.policies.informers() {
+		start(i)
+	}
+	for _, i := range e.bindings.informers() {
+		start(i)
+	}
+	start(e.revisions.informer)
+	for _, k := range defaultKinds {
+		w, err := e.addKind(k)
+		if err != nil {
+			return err
+		}
+		start(w.informer)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("federation engine: caches: %w", ctx.Err())
+	}
+	e.policies.rebuild(ctx)
+	synced = synced[:0]
+	for _, w := range e.addNamedKinds(ctx) {
+		start(w.informer)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("federation engine: caches: %w", ctx.Err())
+	}
+	return retryUntil(ctx, "wait for the list of clusters", func() error {
+		if !e.cfg.Members.HasSynced() {
+			return errMembersNotSynced
+		}
+		return nil
+	})
+}
+
+// addKind makes the cache of a kind's templates; the caller runs it.
+func (e *Engine) addKind(k kind) (*kindWatch, error) {
+	w := &kindWatch{kind: k, informer: newInformer(e.client, k.gvr(), nil)}
+	if err := w.informer.SetTransform(transformTemplate); err != nil {
+		return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
+	}
+	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { e.templateChanged(w, nil, obj) },
+		UpdateFunc: func(old, obj any) { e.templateChanged(w, old, obj) },
+		DeleteFunc: func(obj any) { e.templateChanged(w, nil, obj) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds[k.GroupKind()] = w
+	return w, nil
+}
+
+// addNamedKinds adds the kinds that policies or bindings name and that the
+// control plane serves.
+func (e *Engine) addNamedKinds(ctx context.Context) []*kindWatch {
+	var added []*kindWatch
+	wanted := append(e.policies.kinds(), e.bindings.kinds()...)
+	for _, gvk := range wanted {
+		if e.kindOf(gvk.GroupKind()) != nil || forbiddenKind(gvk.GroupKind()) {
+			continue
+		}
+		mapping, err := e.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			if meta.IsNoMatchError(err) {
+				e.mapper.Reset()
+			}
+			klog.FromContext(ctx).V(2).Info("A policy names a kind that is not served", "kind", gvk, "err", err)
+			continue
+		}
+		w, err := e.addKind(kind{
+			GroupVersionKind: gvk, resource: mapping.Resource.Resource,
+			namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace,
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot watch a kind", "kind", gvk)
+			continue
+		}
+		added = append(added, w)
+	}
+	return added
+}
+
+// retryKinds adds kinds that come to be served or named later.
+func (e *Engine) retryKinds(ctx context.Context, wg *sync.WaitGroup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.policies.changed:
+		case <-time.After(10 * time.Second):
+		}
+		for _, w := range e.addNamedKinds(ctx) {
+			wg.Go(func() { w.informer.Run(ctx.Done()) })
+		}
+	}
+}
+
+func newInformer(client dynamic.Interface, gvr schema.GroupVersionResource, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	set := func(o *metav1.ListOptions) {
+		if tweak != nil {
+			tweak(o)
+		}
+	}
+	res := client.Resource(gvr)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			set(&o)
+			return res.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watchInterface, error) {
+			set(&o)
+			return res.Watch(ctx, o)
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func (e *Engine) kindOf(gk schema.GroupKind) *kindWatch {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.kinds[gk]
+}
+
+// template looks a template up in the caches.
+func (e *Engine) template(key marks.Key) *template {
+	w := e.kindOf(key.GroupKind())
+	if w == nil {
+		return nil
+	}
+	obj, found, err := w.informer.GetStore().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
+	if err != nil || !found {
+		return nil
+	}
+	t, _ := obj.(*template)
+	return t
+}
+
+// templateChanged queues a template unless only its status has changed.
+func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
+	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = d.Obj
+	}
+	t, ok := obj.(*template)
+	if !ok {
+		return
+	}
+	if o, ok := old.(*template); ok && o.UID == t.UID && o.content == t.content && o.Generation == t.Generation {
+		return
+	}
+	e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
+}
+
+// enqueueAll queues every template.
+func (e *Engine) enqueueAll() { e.enqueueWhere(func(*kindWatch) bool { return true }) }
+
+func (e *Engine) enqueueWhere(match func(*kindWatch) bool) {
+	e.mu.RLock()
+	watches := make([]*kindWatch, 0, len(e.kinds))
+	for _, w := range e.kinds {
+		if match(w) {
+			watches = append(watches, w)
+		}
+	}
+	e.mu.RUnlock()
+	for _, w := range watches {
+		for _, obj := range w.informer.GetStore().List() {
+			e.templateChanged(w, nil, obj)
+		}
+	}
+}
+
+// work serves a queue until it is shut down.
+func work(ctx context.Context, q workqueue.TypedRateLimitingInterface[marks.Key], what string, fn func(context.Context, marks.Key) error) {
+	for {
+		key, quit := q.Get()
+		if quit {
+			return
+		}
+		err := fn(ctx, key)
+		switch {
+		case err == nil:
+			q.Forget(key)
+		case ctx.Err() == nil:
+			klog.FromContext(ctx).V(1).Info("Retrying", "queue", what, "key", key.String(), "err", err)
+			retries.WithLabelValues(what).Inc()
+			q.AddRateLimited(key)
+		}
+		q.Done(key)
+	}
+}

@@ -1,0 +1,373 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+)
+
+// member is one connection to a cluster: its client, its caches of copies, its
+// queue. A new connection is a new member.
+type member struct {
+	name   string
+	engine *Engine
+	client dynamic.Interface
+	queue  workqueue.TypedRateLimitingInterface[marks.Key]
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.RWMutex
+	current  Member
+	watches  map[schema.GroupKind]*copyWatch
+	revision cache.SharedIndexInformer // ReplicaSets with a stamp
+	applied  map[marks.Key]*applied
+}
+
+// copyWatch is the cache of the copies of one kind.
+type copyWatch struct {
+	informer cache.SharedIndexInformer
+	mu       sync.Mutex
+	problem  string // why it does not fill
+}
+
+func (w *copyWatch) setProblem(s string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problem = s
+}
+
+func (w *copyWatch) whyNot() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.problem
+}
+
+// applied is what is known of the last write of a copy, or of the finding that
+// none was needed.
+type applied struct {
+	hash       uint64 // of what was said
+	claims     uint64 // as the member answered
+	uid        types.UID
+	version    string // resourceVersion
+	copyGen    int64
+	template   types.UID
+	generation int64 // of the template
+	problem    string
+	gone       types.UID // template whose copy is known not to be there
+	drifts     int
+	driftAt    time.Time
+}
+
+func (e *Engine) memberList() []*member {
+	e.mu.RLock()
+	out := slices.Collect(maps.Values(e.members))
+	e.mu.RUnlock()
+	slices.SortFunc(out, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+func (e *Engine) member(name string) *member {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.members[name]
+}
+
+func (m *member) info() Member {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.current
+}
+
+func (m *member) cluster() placement.Cluster {
+	c := m.info()
+	return placement.Cluster{
+		Name: c.Name, Labels: c.Labels, Provider: c.Provider, Region: c.Region, Zones: c.Zones,
+		Taints: c.Taints, Ready: c.Ready && m.client != nil,
+	}
+}
+
+// reloadMembers follows the directory: connections are opened and closed, and
+// what depends on clusters is decided again.
+func (e *Engine) reloadMembers(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	listed := map[string]Member{}
+	for _, c := range e.cfg.Members.List() {
+		listed[c.Name] = c
+	}
+	changed := false
+	for _, m := range e.memberList() {
+		c, ok := listed[m.name]
+		if ok && c.Apply == m.info().Apply && c.UID == m.info().UID {
+			continue
+		}
+		changed = true
+		e.mu.Lock()
+		delete(e.members, m.name)
+		e.mu.Unlock()
+		m.stop()
+	}
+	for _, c := range listed {
+		if m := e.member(c.Name); m != nil {
+			changed = m.update(c) || changed
+			continue
+		}
+		changed = true
+		e.connect(ctx, c)
+	}
+	e.mu.RLock()
+	running := e.running
+	e.mu.RUnlock()
+	if changed && running {
+		e.enqueueAll()
+	}
+}
+
+// update takes over what the directory says; it reports whether decisions may
+// depend on it.
+func (m *member) update(c Member) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.current
+	m.current = c
+	return old.Ready != c.Ready || !maps.Equal(old.Labels, c.Labels) || old.Region != c.Region || old.Provider != c.Provider ||
+		!slices.Equal(old.Zones, c.Zones) || !slices.EqualFunc(old.Taints, c.Taints, func(a, b taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
+}
+
+// connect opens a connection. A member without credentials is known, so that
+// its share stays, but cannot be written to.
+func (e *Engine) connect(ctx context.Context, c Member) {
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", c.Name)))
+	m := &member{
+		name: c.Name, engine: e, current: c, cancel: cancel,
+		queue:   newQueue[marks.Key]("member_" + c.Name),
+		watches: map[schema.GroupKind]*copyWatch{}, applied: map[marks.Key]*applied{},
+	}
+	if c.Apply != nil {
+		client, err := dynamic.NewForConfig(applyConfig(c.Apply))
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The member's connection cannot be used")
+		} else {
+			m.client = client
+		}
+	}
+	e.mu.Lock()
+	e.members[c.Name] = m
+	var used []kind
+	for _, w := range e.kinds {
+		if w.used {
+			used = append(used, w.kind)
+		}
+	}
+	e.mu.Unlock()
+	if m.client == nil {
+		return
+	}
+	for _, b := range e.bindings.kinds() {
+		if w := e.kindOf(b.GroupKind()); w != nil {
+			used = append(used, w.kind)
+		}
+	}
+	for _, k := range used {
+		m.watch(ctx, k)
+	}
+	for range e.cfg.MemberWorkers {
+		m.wg.Go(func() { work(ctx, m.queue, "member", m.sync) })
+	}
+}
+
+func applyConfig(in *rest.Config) *rest.Config {
+	c := rest.CopyConfig(in)
+	c.QPS, c.Burst = 200, 400
+	c.UserAgent = "isthmus-engine"
+	return c
+}
+
+func (m *member) stop() {
+	m.cancel()
+	m.queue.ShutDown()
+	m.wg.Wait()
+}
+
+func (e *Engine) stopMembers() {
+	for _, m := range e.memberList() {
+		m.stop()
+	}
+}
+
+// useKind watches the copies of a kind in all members.
+func (e *Engine) useKind(gk schema.GroupKind) {
+	e.mu.Lock()
+	w := e.kinds[gk]
+	if w == nil || w.used {
+		e.mu.Unlock()
+		return
+	}
+	w.used = true
+	members := slices.Collect(maps.Values(e.members))
+	e.mu.Unlock()
+	for _, m := range members {
+		if m.client != nil {
+			m.watch(m.context(), w.kind)
+		}
+	}
+}
+
+// context for watches that are started later; they end with stop.
+func (m *member) context() context.Context {
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Background().WithValues("cluster", m.name)))
+	stop := m.cancel
+	m.mu.Lock()
+	m.cancel = func() { cancel(); stop() }
+	m.mu.Unlock()
+	return ctx
+}
+
+// watch starts the cache of the copies of a kind, once.
+func (m *member) watch(ctx context.Context, k kind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.watches[k.GroupKind()] != nil {
+		return
+	}
+	w := &copyWatch{informer: newInformer(m.client, k.gvr(), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
+	m.watches[k.GroupKind()] = w
+	changed := func(old, obj any) { m.copyChanged(k, old, obj) }
+	err := errors.Join(
+		w.informer.SetTransform(transformCopy(m.engine.id, k.GroupVersionKind)),
+		w.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+			w.setProblem(err.Error())
+			if !apierrors.IsNotFound(err) {
+				cache.DefaultWatchErrorHandler(ctx, r, err)
+			}
+		}),
+		func() error {
+			_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc:    func(obj any) { changed(nil, obj) },
+				UpdateFunc: changed,
+				DeleteFunc: func(obj any) { changed(obj, nil) },
+			})
+			return err
+		}(),
+	)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Copies cannot be watched", "kind", k.Kind)
+		return
+	}
+	m.wg.Go(func() { w.informer.Run(ctx.Done()) })
+	if k.GroupKind() == deploymentKind {
+		m.watchRevisionsLocked(ctx)
+	}
+}
+
+// copyChanged: status goes up, anything else is looked at.
+func (m *member) copyChanged(k kind, old, obj any) {
+	if d, ok := old.(cache.DeletedFinalStateUnknown); ok {
+		old = d.Obj
+	}
+	o, _ := old.(*copyRecord)
+	n, _ := obj.(*copyRecord)
+	any := n
+	if any == nil {
+		any = o
+	}
+	if any == nil {
+		return
+	}
+	key := marks.Key{GroupVersionKind: k.GroupVersionKind, Namespace: any.Namespace, Name: any.Name}
+	if o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.held != n.held || o.UID != n.UID {
+		m.queue.Add(key)
+	}
+	if n == nil && m.engine.template(key) != nil {
+		m.engine.templateQueue.Add(key)
+	}
+	if hasStatus(k.GroupKind()) {
+		m.engine.statusQueue.Add(key)
+	}
+}
+
+// copy is the cached copy of a template, nil when there is none.
+func (m *member) copy(key marks.Key) *copyRecord {
+	m.mu.RLock()
+	w := m.watches[key.GroupKind()]
+	m.mu.RUnlock()
+	if w == nil {
+		return nil
+	}
+	obj, found, err := w.informer.GetStore().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
+	if err != nil || !found {
+		return nil
+	}
+	r, _ := obj.(*copyRecord)
+	return r
+}
+
+// filled says whether the cache of a kind's copies is complete, or why not.
+func (m *member) filled(gk schema.GroupKind) error {
+	m.mu.RLock()
+	w := m.watches[gk]
+	m.mu.RUnlock()
+	if w == nil {
+		return fmt.Errorf("%w: copies of %s are not watched yet", errStale, gk.Kind)
+	}
+	if !w.informer.HasSynced() {
+		if why := w.whyNot(); why != "" {
+			return fmt.Errorf("%w: copies of %s: %s", errStale, gk.Kind, why)
+		}
+		return fmt.Errorf("%w: copies of %s", errStale, gk.Kind)
+	}
+	return nil
+}
+
+func (m *member) record(key marks.Key) applied {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if a := m.applied[key]; a != nil {
+		return *a
+	}
+	return applied{}
+}
+
+func (m *member) change(key marks.Key, fn func(*applied)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.applied[key]
+	if a == nil {
+		a = &applied{}
+		m.applied[key] = a
+	}
+	fn(a)
+}
+
+func (m *member) forget(key marks.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.applied, key)
+}
+
+func (m *member) resource(key marks.Key) (dynamic.ResourceInterface, error) {
+	w := m.engine.kindOf(key.GroupKind())
+	if w == nil {
+		return nil, fmt.Errorf("%w: kind %s", errStale, key.Kind)
+	}
+	return m.client.Resource(w.gvr()).Namespace(key.Namespace), nil
+}

@@ -1,0 +1,24 @@
+package engine
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+var (
+	applies  = counter("applies_total", "Writes of copies to members, by cluster and outcome.", "cluster", "outcome")
+	skipped  = counter("applies_skipped_total", "Writes that were not needed, by cluster.", "cluster")
+	removals = counter("removals_total", "Verdicts on copies that may have to go, by cluster and verdict.", "cluster", "verdict")
+	drifts   = counter("drift_total", "Copies that were changed in the member, by cluster.", "cluster")
+	retries  = counter("retries_total", "Keys that are tried again, by queue.", "queue")
+	writes   = counter("control_plane_writes_total", "Writes to the control plane, by what is written.", "object")
+)
+
+func counter(name, help string, labels ...string) *metrics.CounterVec {
+	c := metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "isthmus", Subsystem: "federation", Name: name, Help: help,
+		StabilityLevel: metrics.ALPHA,
+	}, labels)
+	legacyregistry.MustRegister(c)
+	return c
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
+)
+
+// template is what is cached of a template: its metadata for decisions and its
+// JSON for rendering, which is a fraction of what decoded maps take.
+type template struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	// raw is the object without managedFields and without what the control
+	// plane has merely allocated.
+	raw []byte
+	// content is a hash over all that propagation depends on: status writes
+	// do not change it.
+	content uint64
+}
+
+func (t *template) decode() (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(t.raw); err != nil {
+		return nil, fmt.Errorf("template %s/%s: %w", t.Namespace, t.Name, err)
+	}
+	return u, nil
+}
+
+func (t *template) hasFinalizer(name string) bool {
+	for _, f := range t.Finalizers {
+		if f == name {
+			return true
+		}
+	}
+	return false
+}
+
+// transformTemplate is idempotent, as informers require.
+func transformTemplate(obj any) (any, error) {
+	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return d, nil
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	if err := retain.Unallocated(u); err != nil {
+		return nil, err
+	}
+	u.SetManagedFields(nil)
+	raw, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, fmt.Errorf("template %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	content, err := contentHash(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	return &template{
+		TypeMeta: metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(),
+			ResourceVersion: u.GetResourceVersion(), Generation: u.GetGeneration(),
+			Labels: u.GetLabels(), Annotations: decisive(u.GetAnnotations()), Finalizers: u.GetFinalizers(),
+			DeletionTimestamp: u.GetDeletionTimestamp(),
+		},
+		raw: raw, content: content,
+	}, nil
+}
+
+// decisive keeps the annotations that decisions read; the others are in raw.
+func decisive(all map[string]string) map[string]string {
+	var out map[string]string
+	for _, k := range []string{marks.Hold, conflictAnnotation, revisionAnnotation} {
+		if v, ok := all[k]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
+
+const (
+	conflictAnnotation = "work.karmada.io/conflict-resolution"
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	skipNamespaceLabel = "namespace.karmada.io/skip-auto-propagation"
+)
+
+func contentHash(object map[string]any) (uint64, error) {
+	content := map[string]any{}
+	for k, v := range object {
+		switch k {
+		case "status":
+		case "metadata":
+			meta, _ := v.(map[string]any)
+			kept := map[string]any{}
+			for mk, mv := range meta {
+				if mk != "resourceVersion" && mk != "managedFields" && mk != "generation" {
+					kept[mk] = mv
+				}
+			}
+			content[k] = kept
+		default:
+			content[k] = v
+		}
+	}
+	return hashOf(content)
+}
+
+func hashOf(v any) (uint64, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return 0, fmt.Errorf("hash: %w", err)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(raw)
+	return h.Sum64(), nil
+}
+
+// newer says whether resourceVersion a is later than b.
+func newer(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX == nil && errY == nil && x > y
+}

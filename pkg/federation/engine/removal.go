@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+)
+
+// consider decides, on evidence read live, whether a copy has to go, and does
+// it.
+func (m *member) consider(ctx context.Context, key marks.Key) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*m.engine.cfg.RequestTimeout)
+	defer cancel()
+	there, err := m.liveCopy(ctx, key)
+	if err != nil {
+		return err
+	}
+	t, tpl, err := m.engine.liveTemplate(ctx, key)
+	if err != nil {
+		return err
+	}
+	b, err := m.engine.bindings.live(ctx, key)
+	if err != nil {
+		return err
+	}
+	c := intent.Copy{}
+	if there != nil {
+		c = intent.Copy{Found: true, Ours: there.owned, Held: there.held, TemplateUID: there.templateUID}
+	}
+	verdict, why := intent.Judge(m.name, t, b, c)
+	if sticky(key.GroupKind()) && t.Found && !t.Deleting {
+		verdict = intent.Keep
+	}
+	removals.WithLabelValues(m.name, verdict.String()).Inc()
+	klog.FromContext(ctx).V(1).Info("Judged a copy", "copy", key.String(), "verdict", verdict, "why", why)
+	switch verdict {
+	case intent.Delete:
+		return m.remove(ctx, key, there, tpl)
+	case intent.Release:
+		return m.release(ctx, key, there)
+	case intent.Keep:
+		m.gone(key, t.UID, b.DeletedTemplate)
+	}
+	return nil
+}
+
+// gone records that nothing of ours is left to be removed here.
+func (m *member) gone(key marks.Key, uid, recorded types.UID) {
+	if uid == "" {
+		uid = recorded
+	}
+	if uid == "" {
+		m.forget(key)
+		return
+	}
+	already := false
+	m.change(key, func(a *applied) {
+		already = a.gone == uid
+		*a = applied{gone: uid}
+	})
+	if !already {
+		m.engine.templateQueue.Add(key)
+	}
+}
+
+func (m *member) liveCopy(ctx context.Context, key marks.Key) (*copyRecord, error) {
+	res, err := m.resource(key)
+	if err != nil {
+		return nil, err
+	}
+	u, err := res.Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy of %s in %s: %w", key, m.name, err)
+	}
+	return recordCopy(m.engine.id, key.GroupVersionKind, u)
+}
+
+// liveTemplate reads the evidence of the template past all caches.
+func (e *Engine) liveTemplate(ctx context.Context, key marks.Key) (intent.Template, metav1.Object, error) {
+	w := e.kindOf(key.GroupKind())
+	if w == nil {
+		return intent.Template{}, nil, fmt.Errorf("%w: kind %s", errStale, key.Kind)
+	}
+	u, err := e.client.Resource(w.gvr()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return intent.Template{}, nil, nil
+	}
+	if err != nil {
+		return intent.Template{}, nil, fmt.Errorf("template %s: %w", key, err)
+	}
+	f := u.GetFinalizers()
+	return intent.Template{
+		Found: true, UID: u.GetUID(), Deleting: u.GetDeletionTimestamp() != nil,
+		Finalizer: slices.Contains(f, marks.Finalizer), Orphan: slices.Contains(f, metav1.FinalizerOrphanDependents),
+	}, u, nil
+}
+
+// remove deletes the very object that was judged.
+func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, tpl metav1.Object) error {
+	if there.DeletionTimestamp != nil {
+		return nil // under way; its end is an event
+	}
+	if key.GroupKind() == namespaceKind {
+		foreign, err := m.foreignContents(ctx, key.Name)
+		if err != nil {
+			return err
+		}
+		if foreign != "" {
+			klog.FromContext(ctx).Info("A namespace is left because it holds unmanaged objects", "namespace", key.Name, "example", foreign)
+			return m.release(ctx, key, there)
+		}
+	}
+	policy := metav1.DeletePropagationBackground
+	if tpl != nil && slices.Contains(tpl.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+		policy = metav1.DeletePropagationForeground
+	}
+	res, err := m.resource(key)
+	if err != nil {
+		return err
+	}
+	err = res.Delete(ctx, key.Name, metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		Preconditions:     &metav1.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the copy of %s in %s: %w", key, m.name, err)
+	}
+	klog.FromContext(ctx).Info("Deleted a copy", "copy", key.String())
+	return errGoing // look again until it is gone
+}
+
+// release takes our marks off an object and gives up its fields, which stay as
+// they are.
+func (m *member) release(ctx context.Context, key marks.Key, there *copyRecord) error {
+	res, err := m.resource(key)
+	if err != nil {
+		return err
+	}
+	u, err := res.Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("release %s in %s: %w", key, m.name, err)
+	}
+	if u.GetUID() != there.UID {
+		return errStale
+	}
+	labels, annotations := u.GetLabels(), u.GetAnnotations()
+	for _, k := range []string{marks.Managed, marks.BindingID, marks.ClusterBindingID} {
+		delete(labels, k)
+	}
+	for _, k := range []string{marks.ControlPlane, marks.Template, marks.TemplateUID, marks.TemplateRevision, marks.Epoch, marks.Revision} {
+		delete(annotations, k)
+	}
+	u.SetLabels(labels)
+	u.SetAnnotations(annotations)
+	kept := slices.DeleteFunc(u.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == marks.Manager })
+	u.SetManagedFields(kept)
+	if _, err := res.Update(ctx, u, metav1.UpdateOptions{FieldManager: "isthmus-release"}); err != nil {
+		return fmt.Errorf("release %s in %s: %w", key, m.name, err)
+	}
+	m.queue.Add(key)
+	return nil
+}
+
+// finalize lets a template go when the copies in all members that can be
+// reached are gone; what is left elsewhere is recorded first.
+func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *binding) error {
+	if !t.hasFinalizer(marks.Finalizer) {
+		return nil
+	}
+	if key.GroupKind() == namespaceKind {
+		if s, err := t.shape(); err != nil || len(s.Spec.Finalizers) > 0 {
+			return err // its contents come first
+		}
+	}
+	e.useKind(key.GroupKind())
+	recorded := map[string]bool{}
+	if b != nil {
+		for _, c := range b.Spec.Clusters {
+			recorded[c.Name] = true
+		}
+	}
+	var unreachable []string
+	pending := false
+	for _, m := range e.memberList() {
+		switch {
+		case m.record(key).gone == t.UID:
+		case !recorded[m.name] && m.copy(key) == nil && m.filled(key.GroupKind()) == nil:
+		case !m.info().Ready || m.client == nil:
+			if recorded[m.name] || m.copy(key) != nil {
+				unreachable = append(unreachable, m.name)
+			}
+		default:
+			pending = true
+			m.queue.Add(key)
+		}
+	}
+	if pending {
+		return nil // the members' workers come back with it
+	}
+	if err := e.settleBinding(ctx, key, t, b, unreachable); err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(t.Finalizers), func(f string) bool { return f == marks.Finalizer })
+	return e.patchFinalizers(ctx, key, t, left)
+}
+
+// settleBinding removes the binding, or turns it into the record of what has
+// still to go.
+func (e *Engine) settleBinding(ctx context.Context, key marks.Key, t *template, b *binding, unreachable []string) error {
+	if b == nil {
+		return nil
+	}
+	if len(unreachable) == 0 {
+		return e.bindings.delete(ctx, key, b)
+	}
+	out := b.DeepCopy()
+	metav1.SetMetaDataAnnotation(&out.ObjectMeta, deletedTemplate, string(t.UID))
+	out.Spec.Clusters = nil
+	for _, c := range unreachable {
+		out.Spec.Clusters = append(out.Spec.Clusters, workv1alpha2.TargetCluster{Name: c})
+	}
+	_, err := e.bindings.store(ctx, key, out)
+	return err
+}
+
+// finishRecorded removes what was left behind when its template was deleted.
+func (e *Engine) finishRecorded(ctx context.Context, key marks.Key, b *binding) error {
+	uid := types.UID(b.Annotations[deletedTemplate])
+	e.useKind(key.GroupKind())
+	var left []workv1alpha2.TargetCluster
+	for _, c := range b.Spec.Clusters {
+		m := e.member(c.Name)
+		if m == nil || m.record(key).gone == uid {
+			continue
+		}
+		left = append(left, c)
+		if m.info().Ready && m.client != nil {
+			m.queue.Add(key)
+		}
+	}
+	if len(left) > 0 {
+		return nil
+	}
+	return e.bindings.delete(ctx, key, b)
+}

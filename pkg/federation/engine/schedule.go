@@ -1,0 +1,518 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/dependencies"
+	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/override"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+)
+
+// decision is what was decided, and recorded, for the present content of a
+// template. Members are written to only on a decision for what they would be
+// told.
+type decision struct {
+	uid        types.UID
+	content    uint64
+	generation int64
+	targets    map[string]int32
+	divided    bool
+	bindingID  string
+	stamp      string // revision, "NAME/UID"
+	overrides  override.Rules
+	overwrite  bool
+	suspended  bool
+	suspendOn  []string
+	problem    string
+}
+
+func (d *decision) isSuspended(cluster string) bool {
+	return d.suspended || slices.Contains(d.suspendOn, cluster)
+}
+
+func (e *Engine) decisionOf(key marks.Key) *decision {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.decisions[key]
+}
+
+func (e *Engine) setDecision(key marks.Key, d *decision) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d == nil {
+		delete(e.decisions, key)
+		return
+	}
+	e.decisions[key] = d
+}
+
+// shape is what placement reads of a template's spec.
+type shape struct {
+	Type string `json:"type"`
+	Spec struct {
+		Replicas             *int32   `json:"replicas"`
+		Paused               bool     `json:"paused"`
+		RevisionHistoryLimit *int32   `json:"revisionHistoryLimit"`
+		Finalizers           []string `json:"finalizers"`
+		Template             *struct {
+			Spec *corev1.PodSpec `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+func (t *template) shape() (shape, error) {
+	var s shape
+	if err := json.Unmarshal(t.raw, &s); err != nil {
+		// A custom resource may give these names another meaning.
+		var typeOnly struct {
+			Type any `json:"type"`
+		}
+		if json.Unmarshal(t.raw, &typeOnly) != nil {
+			return s, fmt.Errorf("template %s/%s: %w", t.Namespace, t.Name, err)
+		}
+	}
+	return s, nil
+}
+
+// reconcileTemplate decides where a template runs, records it, and tells the
+// members.
+func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
+	t, b := e.template(key), e.bindings.get(key)
+	if t == nil {
+		e.setDecision(key, nil)
+		if b != nil && b.Annotations[deletedTemplate] != "" {
+			return e.finishRecorded(ctx, key, b)
+		}
+		return nil
+	}
+	if t.DeletionTimestamp != nil {
+		e.setDecision(key, nil)
+		e.setNeeds(key, nil)
+		return e.finalize(ctx, key, t, b)
+	}
+	s, err := t.shape()
+	if err != nil {
+		return err
+	}
+	if _, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
+		return nil
+	}
+	want, d, err := e.decide(key, t, b, s)
+	if err != nil || want == nil {
+		return err
+	}
+	if b, err = e.record(ctx, key, t, b, want, d); err != nil {
+		return err
+	}
+	d.bindingID = b.Labels[bindingLabel(key)]
+	if len(d.targets) > 0 && !t.hasFinalizer(marks.Finalizer) {
+		// The change comes back as an event, with the finalizer in place.
+		return e.addFinalizer(ctx, key, t)
+	}
+	if key.GroupKind() == deploymentKind {
+		if d.stamp, err = e.ensureRevision(ctx, key, t, s); err != nil {
+			return err
+		}
+	}
+	e.setDecision(key, d)
+	e.tellMembers(key, d)
+	e.statusQueue.Add(key)
+	return nil
+}
+
+// tellMembers queues the template for its targets and for members that hold a
+// copy.
+func (e *Engine) tellMembers(key marks.Key, d *decision) {
+	e.useKind(key.GroupKind())
+	for _, m := range e.memberList() {
+		if _, ok := d.targets[m.name]; ok || m.copy(key) != nil {
+			m.queue.Add(key)
+		}
+	}
+}
+
+// decide makes the binding that a template should have, and the decision that
+// goes with it. A nil binding means that nothing is to be done.
+func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv1alpha2.ResourceBindingSpec, *decision, error) {
+	index, overrides := e.policies.current()
+	ref := placement.Template{
+		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
+		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
+	}
+	policy, matched := index.Match(ref, claimOf(b))
+	if key.GroupKind() == namespaceKind && t.Labels[skipNamespaceLabel] == "true" {
+		matched = false
+	}
+	required, requiredBy := e.requiredClusters(key)
+	if !matched && len(required) == 0 && b == nil {
+		return nil, nil, nil
+	}
+	want := &workv1alpha2.ResourceBindingSpec{Resource: workv1alpha2.ObjectReference{
+		APIVersion: ref.APIVersion, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: t.UID,
+	}, RequiredBy: requiredBy, ConflictResolution: policyv1alpha1.ConflictAbort}
+	if divisible(key.GroupKind()) {
+		want.Replicas = ptr.Deref(s.Spec.Replicas, 1)
+	}
+	switch {
+	case matched:
+		adoptPolicy(want, policy)
+	case b != nil && b.Spec.Placement != nil:
+		// The policy is gone: what runs goes on as it was.
+		keepFormer(want, b)
+	}
+	e.setNeedsOf(key, t, want.PropagateDeps)
+	d := &decision{uid: t.UID, content: t.content, generation: t.Generation, overrides: overrides.For(ref)}
+	d.overwrite = want.ConflictResolution == policyv1alpha1.ConflictOverwrite
+	if v, ok := t.Annotations[conflictAnnotation]; ok {
+		d.overwrite = strings.EqualFold(v, "overwrite")
+	}
+	if sp := want.Suspension; sp != nil {
+		d.suspended = ptr.Deref(sp.Dispatching, false)
+		if sp.DispatchingOnClusters != nil {
+			d.suspendOn = sp.DispatchingOnClusters.ClusterNames
+		}
+	}
+	e.place(key, t, b, s, want, required, d)
+	return want, d, nil
+}
+
+func adoptPolicy(want *workv1alpha2.ResourceBindingSpec, p *placement.Policy) {
+	want.PropagateDeps = p.Spec.PropagateDeps
+	want.Placement = p.Spec.Placement.DeepCopy()
+	want.ConflictResolution = p.Spec.ConflictResolution
+	want.Suspension = p.Spec.Suspension.DeepCopy()
+	want.PreserveResourcesOnDeletion = p.Spec.PreserveResourcesOnDeletion
+	want.SchedulerName = p.Spec.SchedulerName
+}
+
+func keepFormer(want *workv1alpha2.ResourceBindingSpec, b *binding) {
+	want.PropagateDeps = b.Spec.PropagateDeps
+	want.Placement = b.Spec.Placement
+	want.ConflictResolution = b.Spec.ConflictResolution
+	want.Suspension = b.Spec.Suspension
+	want.PreserveResourcesOnDeletion = b.Spec.PreserveResourcesOnDeletion
+	want.SchedulerName = b.Spec.SchedulerName
+}
+
+// place fills in the targets: those of the policy, and those that others need.
+func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *workv1alpha2.ResourceBindingSpec, required []string, d *decision) {
+	previous := e.previous(key, t, b)
+	targets := map[string]int32{}
+	if want.Placement != nil {
+		in := placement.Input{
+			UID: t.UID, Placement: *want.Placement, Divisible: divisible(key.GroupKind()), Replicas: want.Replicas,
+			Clusters: e.clusters(s), Previous: previous, Fresh: fresh(t, b, want),
+		}
+		d.divided = in.Divisible
+		result := placement.Decision{Targets: previous, Reason: placement.ReasonSuccess}
+		if placement.Due(in) {
+			result = placement.Place(in)
+		}
+		if !result.OK() || result.Reason == placement.ReasonPostponed {
+			d.problem = result.Message
+		}
+		for _, target := range result.Targets {
+			targets[target.Cluster] = target.Replicas
+		}
+	}
+	known := map[string]bool{}
+	for _, m := range e.memberList() {
+		known[m.name] = true
+	}
+	if sticky(key.GroupKind()) {
+		for _, p := range previous {
+			required = append(required, p.Cluster)
+		}
+	}
+	for _, cluster := range required {
+		if _, ok := targets[cluster]; !ok && known[cluster] {
+			targets[cluster] = 0
+		}
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(targets)) {
+		if known[cluster] {
+			want.Clusters = append(want.Clusters, workv1alpha2.TargetCluster{Name: cluster, Replicas: targets[cluster]})
+		} else {
+			delete(targets, cluster)
+		}
+	}
+	d.targets = targets
+}
+
+// previous targets: those recorded, or else what is found in the members.
+func (e *Engine) previous(key marks.Key, t *template, b *binding) []placement.Target {
+	var out []placement.Target
+	if b != nil && b.Spec.Resource.UID == t.UID {
+		for _, c := range b.Spec.Clusters {
+			out = append(out, placement.Target{Cluster: c.Name, Replicas: c.Replicas})
+		}
+		return out
+	}
+	for _, m := range e.memberList() {
+		if c := m.copy(key); c != nil && c.owned {
+			out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
+		}
+	}
+	return out
+}
+
+// fresh says whether the placement has changed or a new decision is asked for.
+func fresh(t *template, b *binding, want *workv1alpha2.ResourceBindingSpec) bool {
+	if b == nil || b.Spec.Resource.UID != t.UID {
+		return false
+	}
+	if r := b.Spec.RescheduleTriggeredAt; r != nil && (b.Status.LastScheduledTime == nil || r.After(b.Status.LastScheduledTime.Time)) {
+		return true
+	}
+	return b.Spec.Placement != nil && !equality.Semantic.DeepEqual(b.Spec.Placement, want.Placement)
+}
+
+// clusters are the members as placement sees them.
+func (e *Engine) clusters(s shape) []placement.Cluster {
+	var request corev1.ResourceList
+	if s.Spec.Template != nil && s.Spec.Template.Spec != nil {
+		request = placement.Request(s.Spec.Template.Spec)
+	}
+	members := e.memberList()
+	out := make([]placement.Cluster, 0, len(members))
+	for _, m := range members {
+		c := m.cluster()
+		if request != nil {
+			c.Available = placement.Room(m.info().Free, request)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// requiredClusters are the clusters where something else needs the template.
+func (e *Engine) requiredClusters(key marks.Key) ([]string, []workv1alpha2.BindingSnapshot) {
+	if key.GroupKind() == namespaceKind {
+		return e.needs.clustersOf(key.Name), nil
+	}
+	all := map[string]struct{}{}
+	var by []workv1alpha2.BindingSnapshot
+	for _, w := range e.needs.workloads(key) {
+		b := e.bindings.get(w)
+		if b == nil {
+			continue
+		}
+		snapshot := workv1alpha2.BindingSnapshot{Namespace: b.Namespace, Name: b.Name}
+		for _, c := range b.Spec.Clusters {
+			all[c.Name] = struct{}{}
+			snapshot.Clusters = append(snapshot.Clusters, workv1alpha2.TargetCluster{Name: c.Name})
+		}
+		by = append(by, snapshot)
+	}
+	slices.SortFunc(by, func(a, b workv1alpha2.BindingSnapshot) int { return strings.Compare(a.Name, b.Name) })
+	return slices.Sorted(maps.Keys(all)), by
+}
+
+// setNeedsOf reads what a workload needs.
+func (e *Engine) setNeedsOf(key marks.Key, t *template, follow bool) {
+	if !follow {
+		e.setNeeds(key, nil)
+		return
+	}
+	refs, err := dependencies.Of(t.raw)
+	if err != nil {
+		klog.Background().V(1).Info("Dependencies cannot be read", "template", key.String(), "err", err)
+		return
+	}
+	e.setNeeds(key, refs)
+}
+
+func (e *Engine) setNeeds(key marks.Key, refs []dependencies.Ref) {
+	e.enqueueTargets(e.needs.set(key, refs))
+}
+
+func (e *Engine) enqueueTargets(targets []target) {
+	for _, n := range targets {
+		gvk := corev1.SchemeGroupVersion.WithKind(n.kind)
+		e.templateQueue.Add(marks.Key{GroupVersionKind: gvk, Namespace: n.namespace, Name: n.name})
+	}
+}
+
+// primeNeeds fills the needs from the caches, so that the first decision about
+// a ConfigMap knows all who need it.
+func (e *Engine) primeNeeds() {
+	e.mu.RLock()
+	watches := slices.Collect(maps.Values(e.kinds))
+	e.mu.RUnlock()
+	for _, w := range watches {
+		for _, obj := range w.informer.GetStore().List() {
+			t, ok := obj.(*template)
+			if !ok || t.DeletionTimestamp != nil {
+				continue
+			}
+			key := marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}
+			b := e.bindings.get(key)
+			if b == nil {
+				continue
+			}
+			if b.Spec.PropagateDeps {
+				if refs, err := dependencies.Of(t.raw); err == nil {
+					e.needs.set(key, refs)
+				}
+			}
+		}
+	}
+}
+
+// claimOf is the policy that a binding says it follows.
+func claimOf(b *binding) types.UID {
+	if b == nil {
+		return ""
+	}
+	for _, l := range []string{namespacePolicyID, clusterPolicyID} {
+		if v := b.Labels[l]; v != "" {
+			return types.UID(v)
+		}
+	}
+	return ""
+}
+
+const (
+	namespacePolicyID = "propagationpolicy.karmada.io/permanent-id"
+	clusterPolicyID   = "clusterpropagationpolicy.karmada.io/permanent-id"
+)
+
+func bindingLabel(key marks.Key) string {
+	if key.Namespace == "" {
+		return marks.ClusterBindingID
+	}
+	return marks.BindingID
+}
+
+// record writes the binding when it says something new.
+func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *binding, want *workv1alpha2.ResourceBindingSpec, d *decision) (*binding, error) {
+	out := &binding{}
+	if b != nil {
+		out = b.DeepCopy()
+		want.RescheduleTriggeredAt = b.Spec.RescheduleTriggeredAt
+	} else {
+		out.Namespace = key.Namespace
+	}
+	metav1.SetMetaDataLabel(&out.ObjectMeta, bindingLabel(key), permanentID(out, key))
+	e.claim(out, key, t)
+	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
+	delete(out.Annotations, deletedTemplate)
+	out.Spec = *want
+	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
+		equality.Semantic.DeepEqual(b.Labels, out.Labels) && equality.Semantic.DeepEqual(b.Annotations, out.Annotations) {
+		return b, nil
+	}
+	moved := b == nil || !equality.Semantic.DeepEqual(b.Spec.Clusters, out.Spec.Clusters)
+	stored, err := e.bindings.store(ctx, key, out)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %w", errStale, err)
+	case err != nil:
+		return nil, err
+	}
+	if moved {
+		e.enqueueTargets(e.needs.needsOf(key))
+		if d.problem != "" && len(d.targets) == 0 {
+			e.event(key, t, corev1.EventTypeWarning, reasonScheduleFailed, "%s", d.problem)
+		} else {
+			e.event(key, t, corev1.EventTypeNormal, reasonScheduled, "Placed in %s", describeTargets(want.Clusters, d.divided))
+		}
+	}
+	return stored, nil
+}
+
+func permanentID(b *binding, key marks.Key) string {
+	if id := b.Labels[bindingLabel(key)]; id != "" {
+		return id
+	}
+	return string(uuid.NewUUID())
+}
+
+// claim writes on the binding which policy it follows.
+func (e *Engine) claim(out *binding, key marks.Key, t *template) {
+	index, _ := e.policies.current()
+	policy, ok := index.Match(placement.Template{
+		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
+		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
+	}, claimOf(out))
+	for _, k := range []string{namespacePolicyID, clusterPolicyID} {
+		delete(out.Labels, k)
+	}
+	for _, k := range []string{"propagationpolicy.karmada.io/name", "propagationpolicy.karmada.io/namespace", "clusterpropagationpolicy.karmada.io/name"} {
+		delete(out.Annotations, k)
+	}
+	switch {
+	case !ok:
+	case policy.Namespace != "":
+		metav1.SetMetaDataLabel(&out.ObjectMeta, namespacePolicyID, string(policy.UID))
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/name", policy.Name)
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/namespace", policy.Namespace)
+	default:
+		metav1.SetMetaDataLabel(&out.ObjectMeta, clusterPolicyID, string(policy.UID))
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "clusterpropagationpolicy.karmada.io/name", policy.Name)
+	}
+}
+
+func describeTargets(targets []workv1alpha2.TargetCluster, divided bool) string {
+	if len(targets) == 0 {
+		return "no cluster"
+	}
+	parts := make([]string, 0, len(targets))
+	for _, t := range targets {
+		if divided {
+			parts = append(parts, fmt.Sprintf("%s (%d)", t.Name, t.Replicas))
+		} else {
+			parts = append(parts, t.Name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// patchFinalizers writes the finalizers of a template.
+func (e *Engine) patchFinalizers(ctx context.Context, key marks.Key, t *template, finalizers []string) error {
+	w := e.kindOf(key.GroupKind())
+	if w == nil {
+		return errStale
+	}
+	if finalizers == nil {
+		finalizers = []string{}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": t.UID, "resourceVersion": t.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		return fmt.Errorf("finalizers of %s: %w", key, err)
+	}
+	writes.WithLabelValues("finalizer").Inc()
+	_, err = e.client.Resource(w.gvr()).Namespace(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: marks.Manager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("finalizers of %s: %w", key, err)
+	}
+	return nil
+}
+
+func (e *Engine) addFinalizer(ctx context.Context, key marks.Key, t *template) error {
+	return e.patchFinalizers(ctx, key, t, append(slices.Clone(t.Finalizers), marks.Finalizer))
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+)
+
+// sync brings one copy in line with what was decided.
+func (m *member) sync(ctx context.Context, key marks.Key) error {
+	if !m.info().Ready {
+		return nil // everything is queued again when it comes back
+	}
+	if err := m.filled(key.GroupKind()); err != nil {
+		m.queue.AddAfter(key, 500*time.Millisecond)
+		m.report(key, m.engine.template(key), fmt.Sprintf("waiting for the cluster: %v", err), true)
+		return nil
+	}
+	t := m.engine.template(key)
+	if t == nil || t.DeletionTimestamp != nil {
+		return m.consider(ctx, key)
+	}
+	d := m.engine.decisionOf(key)
+	if d == nil || d.uid != t.UID || d.content != t.content {
+		return nil // the template's worker comes first, and queues this again
+	}
+	if _, ok := d.targets[m.name]; !ok {
+		if m.copy(key) == nil {
+			m.forget(key)
+			return nil
+		}
+		return m.consider(ctx, key)
+	}
+	if !t.hasFinalizer(marks.Finalizer) || d.isSuspended(m.name) || t.Annotations[marks.Hold] != "" {
+		return nil
+	}
+	err := m.apply(ctx, key, t, d)
+	m.engine.statusQueue.Add(key)
+	return err
+}
+
+// apply writes the copy unless it already is what it should be.
+func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decision) error {
+	cluster := m.cluster()
+	r, err := render(m.engine.id, m.engine.cfg.Epoch, key, t, d, &cluster)
+	if err != nil {
+		// The former copy goes on; a change of template or policy tries again.
+		m.fail(key, t, err)
+		return nil
+	}
+	there := m.copy(key)
+	last := m.record(key)
+	if there != nil && there.owned {
+		switch {
+		case there.held:
+			m.fail(key, t, errHeld)
+			return nil
+		case there.DeletionTimestamp != nil:
+			m.fail(key, t, errBeingDeleted)
+			return nil // its end is an event
+		case upToDate(last, there, r.hash):
+			skipped.WithLabelValues(m.name).Inc()
+			m.done(key, t, r.hash, there)
+			return nil
+		case last.hash == r.hash && last.claims != 0 && last.claims != there.claims && last.uid == there.UID:
+			if wait := m.drifted(key, t); wait > 0 {
+				m.queue.AddAfter(key, wait)
+				return nil
+			}
+		}
+	} else if there, err = m.examine(ctx, key, t, d); err != nil || there == errForeign {
+		return err
+	}
+	return m.write(ctx, key, t, r, there)
+}
+
+// upToDate: nothing to say, and nobody has contradicted.
+func upToDate(last applied, there *copyRecord, hash uint64) bool {
+	if last.hash == hash && last.uid == there.UID {
+		// The watch may be behind our own write.
+		return last.claims == there.claims || newer(last.version, there.ResourceVersion)
+	}
+	// After a restart nothing is known of the last write: compare values.
+	return last.hash == 0 && there.projection == hash
+}
+
+// errForeign stands for an object that must be left alone.
+var errForeign = &copyRecord{}
+
+// examine looks past the cache, which holds managed copies only, for an object
+// of the same name that is not ours.
+func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *decision) (*copyRecord, error) {
+	res, err := m.resource(key)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
+	defer cancel()
+	u, err := res.Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, m.failed(ctx, key, t, err)
+	}
+	there, err := recordCopy(m.engine.id, key.GroupVersionKind, u)
+	if err != nil {
+		return nil, err
+	}
+	if !there.owned && !d.overwrite {
+		if key.GroupKind() == namespaceKind {
+			// A namespace that exists is good to use; it is not ours to manage.
+			m.change(key, func(a *applied) { a.template, a.generation, a.problem = t.UID, t.Generation, "" })
+		} else {
+			m.fail(key, t, errUnmanaged)
+		}
+		m.queue.AddAfter(key, 30*time.Second)
+		return errForeign, nil
+	}
+	return there, nil
+}
+
+func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rendered, there *copyRecord) error {
+	var uid types.UID
+	if there != nil {
+		uid = there.UID
+	}
+	body, err := r.body(uid)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	res, err := m.resource(key)
+	if err != nil {
+		return err
+	}
+	reqCtx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
+	defer cancel()
+	u, err := res.Patch(reqCtx, key.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: marks.Manager, Force: ptr.To(true)})
+	if err != nil {
+		applies.WithLabelValues(m.name, outcome(err)).Inc()
+		return m.failed(ctx, key, t, err)
+	}
+	applies.WithLabelValues(m.name, "written").Inc()
+	return m.written(key, t, r.hash, u)
+}
+
+func (m *member) written(key marks.Key, t *template, hash uint64, u *unstructured.Unstructured) error {
+	got, err := recordCopy(m.engine.id, key.GroupVersionKind, u)
+	if err != nil {
+		return err
+	}
+	m.done(key, t, hash, got)
+	return nil
+}
+
+// done records that the copy is what it should be.
+func (m *member) done(key marks.Key, t *template, hash uint64, got *copyRecord) {
+	m.change(key, func(a *applied) {
+		if a.version == "" || a.uid != got.UID || !newer(a.version, got.ResourceVersion) {
+			a.claims, a.version, a.copyGen = got.claims, got.ResourceVersion, got.Generation
+		}
+		a.hash, a.uid = hash, got.UID
+		a.template, a.generation, a.problem, a.gone = t.UID, t.Generation, "", ""
+	})
+}
+
+func outcome(err error) string {
+	if r := apierrors.ReasonForError(err); r != metav1.StatusReasonUnknown {
+		return string(r)
+	}
+	return "unreachable"
+}
+
+// failed sorts out what an error of the member asks for.
+func (m *member) failed(ctx context.Context, key marks.Key, t *template, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	switch {
+	case namespaceMissing(key, err):
+		m.report(key, t, errNamespaceMissing.Error(), true)
+		if m.engine.needs.needNamespace(key.Namespace, m.name) {
+			m.engine.templateQueue.Add(marks.Key{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Name: key.Namespace})
+		}
+		return errNamespaceMissing
+	case apierrors.IsConflict(err):
+		return err // the copy was replaced; the watch knows soon
+	}
+	m.fail(key, t, err)
+	return err
+}
+
+func namespaceMissing(key marks.Key, err error) bool {
+	if key.Namespace == "" || !apierrors.IsNotFound(err) {
+		return false
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// fail records a problem with a copy and tells it once.
+func (m *member) fail(key marks.Key, t *template, err error) { m.report(key, t, err.Error(), false) }
+
+func (m *member) report(key marks.Key, t *template, problem string, quiet bool) {
+	told := false
+	m.change(key, func(a *applied) {
+		told = a.problem == problem
+		a.problem = problem
+	})
+	if told || quiet || t == nil {
+		return
+	}
+	m.engine.statusQueue.Add(key)
+	reason := reasonSyncFailed
+	switch {
+	case strings.HasPrefix(problem, errOverride.Error()):
+		reason = reasonOverrideFailed
+	case problem == errUnmanaged.Error():
+		reason = reasonConflict
+	}
+	m.engine.event(key, t, corev1.EventTypeWarning, reason, "%s: %s", m.name, problem)
+}
+
+// drifted counts corrections: the first few are made at once, then ever more
+// slowly, so that the engine does not fight with another controller.
+func (m *member) drifted(key marks.Key, t *template) (wait time.Duration) {
+	const free, window, longest = 3, 2 * time.Minute, 5 * time.Minute
+	drifts.WithLabelValues(m.name).Inc()
+	now := time.Now()
+	var n int
+	m.change(key, func(a *applied) {
+		pause := backoff(a.drifts-free, longest)
+		if since := now.Sub(a.driftAt); a.drifts >= free && since < pause {
+			wait = pause - since
+			return
+		} else if since > window+pause {
+			a.drifts = 0
+		}
+		a.drifts++
+		a.driftAt = now
+		n = a.drifts
+	})
+	if wait > 0 {
+		m.fail(key, t, errContested)
+		return wait
+	}
+	if n <= free {
+		m.engine.event(key, t, corev1.EventTypeNormal, reasonDrift, "%s: a change made in the member is corrected", m.name)
+	}
+	return 0
+}
+
+func backoff(n int, longest time.Duration) time.Duration {
+	if n < 0 {
+		return 0
+	}
+	return min(5*time.Second<<min(n, 10), longest)
+}
