@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -28,6 +29,8 @@ type identities struct {
 }
 
 type identity struct {
+	asking singleflight.Group
+
 	mu     sync.Mutex
 	config *rest.Config
 	uid    types.UID
@@ -65,17 +68,29 @@ func (x *identities) of(name cache.ClusterName) *identity {
 	return id
 }
 
-// ask reads the identity, or gives the last answer where it is fresh.
+// ask reads the identity, or gives the last answer where it is fresh. Those who
+// ask together get one answer together, an error too.
 func (i *identity) ask(ctx context.Context, config *rest.Config, now clock.PassiveClock) (types.UID, error) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.config == config && now.Since(i.at) < identityFor {
-		return i.uid, nil
+	uid, fresh := i.uid, i.config == config && now.Since(i.at) < identityFor
+	i.mu.Unlock()
+	if fresh {
+		return uid, nil
 	}
-	uid, err := feed.ClusterUID(ctx, config)
-	if err != nil {
-		return "", err
+	answer := i.asking.DoChan(fmt.Sprintf("%p", config), func() (any, error) {
+		uid, err := feed.ClusterUID(context.WithoutCancel(ctx), config)
+		if err != nil {
+			return types.UID(""), err
+		}
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.config, i.uid, i.at = config, uid, now.Now()
+		return uid, nil
+	})
+	select {
+	case a := <-answer:
+		return a.Val.(types.UID), a.Err
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	i.config, i.uid, i.at = config, uid, now.Now()
-	return uid, nil
 }

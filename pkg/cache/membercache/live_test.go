@@ -2,6 +2,7 @@ package membercache
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
@@ -83,7 +84,21 @@ func TestLiveEqualsMembers(t *testing.T) {
 	}
 }
 
+// compareWithMembers waits for the collection to hold what the members hold;
+// while they are written to, the two are never read at the same moment.
 func compareWithMembers(t *testing.T, col cache.Collection, configs map[cache.ClusterName]*rest.Config) {
+	t.Helper()
+	var diff string
+	for range 20 {
+		if diff = difference(t, col, configs); diff == "" {
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	t.Error(diff)
+}
+
+func difference(t *testing.T, col cache.Collection, configs map[cache.ClusterName]*rest.Config) string {
 	t.Helper()
 	got := map[cache.ClusterName]map[cache.Key]uint64{}
 	snap, err := col.Snapshot(t.Context(), cache.Version{})
@@ -103,7 +118,8 @@ func compareWithMembers(t *testing.T, col cache.Collection, configs map[cache.Cl
 			t.Fatal(err)
 		}
 		if len(want) > 0 && !maps.Equal(got[name], want) {
-			t.Errorf("%s of %s: %d objects, the member has %d", col.Resource().Resource, name, len(got[name]), len(want))
+			return fmt.Sprintf("%s of %s: %d objects, the member has %d", col.Resource().Resource, name, len(got[name]), len(want))
 		}
 	}
+	return ""
 }

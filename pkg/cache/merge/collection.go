@@ -191,7 +191,7 @@ func (c *Collection) Reserve(key cache.Key, cluster cache.ClusterName) (release 
 func (c *Collection) Tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if moves := c.names.Resettle(c.now()); len(moves) > 0 {
+	if moves := c.names.Expire(c.now()); len(moves) > 0 {
 		c.apply(moves, "a reservation ended")
 		c.flushLocked()
 	}

@@ -187,13 +187,31 @@ func (t *Table) Forget(cluster cache.ClusterName, now time.Time) []Move {
 	return moves
 }
 
-// Resettle decides every contest anew, after reservations have ended or the
-// join order has changed.
+// Resettle decides every contest anew, after the join order has changed.
 func (t *Table) Resettle(now time.Time) []Move {
 	var moves []Move
 	for _, key := range t.keys() {
 		c := t.contests[key]
 		slices.SortFunc(c.holders, t.compare)
+		moves = append(moves, t.settle(key, c, now)...)
+		t.drop(key, c, now)
+	}
+	return moves
+}
+
+// Expire settles the contests whose reservation has ended.
+func (t *Table) Expire(now time.Time) []Move {
+	var due []cache.Key
+	for key, c := range t.contests {
+		if !c.keptUntil.IsZero() && !c.keeps(now) {
+			due = append(due, key)
+		}
+	}
+	slices.SortFunc(due, cache.Key.Compare)
+	var moves []Move
+	for _, key := range due {
+		c := t.contests[key]
+		c.keptUntil = time.Time{}
 		moves = append(moves, t.settle(key, c, now)...)
 		t.drop(key, c, now)
 	}

@@ -76,7 +76,7 @@ func (w *world) step(s string) {
 		w.do(w.table.Release(h.Source, h.Cluster, w.now))
 	case 't':
 		w.now = w.now.Add(Keep)
-		w.do(w.table.Resettle(w.now))
+		w.do(w.table.Expire(w.now))
 	case 'f':
 		w.do(w.table.Forget(cache.ClusterName(s[2:]), w.now))
 	}
