@@ -223,7 +223,9 @@ func (b *bindingCache) store(ctx context.Context, key marks.Key, x *binding) (*b
 		got, err = b.resource(key).Update(ctx, u, metav1.UpdateOptions{FieldManager: marks.Manager})
 	}
 	if err != nil {
-		b.forget(key)
+		if !apierrors.IsConflict(err) {
+			b.forget(key)
+		}
 		return nil, fmt.Errorf("binding of %s: %w", key, err)
 	}
 	return b.seen(key, got)

@@ -111,7 +111,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	defer wg.Wait()
+	defer waitAtMost(&wg, shutdownTime)
 	defer cancel()
 	if err := e.identify(ctx); err != nil {
 		return err
@@ -139,6 +139,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.templateQueue.ShutDown()
 	e.statusQueue.ShutDown()
 	return nil
+}
+
+// shutdownTime bounds how long Run waits for what it has started: a request to
+// a dead server is left to its own timeout.
+const shutdownTime = 5 * time.Second
+
+func waitAtMost(wg *sync.WaitGroup, d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
 }
 
 // identify finds the id of the control plane.

@@ -205,7 +205,7 @@ func applyConfig(in *rest.Config) *rest.Config {
 func (m *member) stop() {
 	m.cancel()
 	m.queue.ShutDown()
-	m.wg.Wait()
+	waitAtMost(&m.wg, shutdownTime)
 }
 
 func (e *Engine) stopMembers() {

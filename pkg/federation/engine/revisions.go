@@ -277,7 +277,8 @@ func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *replicaS
 	return nil
 }
 
-// numberDeployment writes the revision on the Deployment, where clients read it.
+// numberDeployment writes the revision on the Deployment, where clients read it,
+// by way of the status: any other write of an annotation makes a new generation.
 func (e *Engine) numberDeployment(ctx context.Context, key marks.Key, t *template, number int64) error {
 	want := strconv.FormatInt(number, 10)
 	if t.Annotations[revisionAnnotation] == want {
@@ -289,7 +290,7 @@ func (e *Engine) numberDeployment(ctx context.Context, key marks.Key, t *templat
 	}
 	writes.WithLabelValues("revision").Inc()
 	_, err = e.client.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(key.Namespace).
-		Patch(ctx, key.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: marks.Manager})
+		Patch(ctx, key.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: marks.StatusManager}, "status")
 	if err != nil {
 		return fmt.Errorf("revision of %s: %w", key, err)
 	}
