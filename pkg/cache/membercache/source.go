@@ -3,6 +3,7 @@ package membercache
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -78,7 +79,7 @@ func (c *Cache) SetSource(s Source) error {
 		}
 	}
 	if ok {
-		changed := old.Config != s.Config
+		changed := !reflect.DeepEqual(old.Config, s.Config)
 		old.Source = s
 		for _, col := range c.collectionsOf(s.Name) {
 			col.Join(s.Name, s.Order, s.EverSynced)
