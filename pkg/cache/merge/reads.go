@@ -50,7 +50,7 @@ func (c *Collection) Observe(ctx context.Context, cluster cache.ClusterName, nam
 			return true
 		}
 		s, ok := c.sources[cluster]
-		return ok && s.state.Position >= sourceRV && s.state.Connected
+		return ok && s.state.Position >= sourceRV
 	})
 	switch {
 	case err == nil && present:
