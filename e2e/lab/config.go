@@ -103,7 +103,8 @@ rules:
 `
 
 // podLogPath is what every container of the member "logs", in the CRI format.
-func (m *Member) podLogPath() string { return m.file("pods.log") }
+// It has a folder of its own, because whoever follows it watches the folder.
+func (m *Member) podLogPath() string { return m.file("pods/all.log") }
 
 func (m *Member) writePodLog() error {
 	if _, err := os.Stat(m.podLogPath()); err == nil {
@@ -112,6 +113,9 @@ func (m *Member) writePodLog() error {
 	var lines bytes.Buffer
 	for i := range 3 {
 		fmt.Fprintln(&lines, criLine(time.Now(), fmt.Sprintf("hello %d from a container in cluster %s", i+1, m.opts.Name)))
+	}
+	if err := os.MkdirAll(filepath.Dir(m.podLogPath()), 0o755); err != nil {
+		return err
 	}
 	return writeFile(m.podLogPath(), lines.Bytes(), 0o644)
 }
@@ -198,7 +202,7 @@ func (m *Member) writeKwokConfig() error {
 	for _, file := range files {
 		base := filepath.Base(file)
 		isMetrics := base == "metrics-resource.yaml" || base == "usage-from-annotation.yaml"
-		if isMetrics && !m.opts.Metrics || strings.HasPrefix(base, "volume-") {
+		if isMetrics && !m.opts.Metrics {
 			continue
 		}
 		data, err := os.ReadFile(file)

@@ -23,6 +23,7 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -153,6 +154,9 @@ func (m *Member) start(ctx context.Context) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
+	if !m.components["kube-apiserver"].alive() {
+		warnInotify(m.opts.Logf)
+	}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if err := m.components[name].start(); err != nil {
 			return err
@@ -171,6 +175,9 @@ func (m *Member) start(ctx context.Context) error {
 		}
 	}
 	if err := m.createNodes(ctx, client); err != nil {
+		return err
+	}
+	if err := m.createStorageClass(ctx, client); err != nil {
 		return err
 	}
 	if m.opts.Metrics {
@@ -287,6 +294,22 @@ func (m *Member) createNodes(ctx context.Context, client kubernetes.Interface) e
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create node %s: %w", nodeName(i), err)
 		}
+	}
+	return nil
+}
+
+// createStorageClass makes the default class, whose volumes kwok provisions.
+func (m *Member) createStorageClass(ctx context.Context, client kubernetes.Interface) error {
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "kwok-volume", // the name that kwok's stages look for
+			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"},
+		},
+		Provisioner: "kwok.x-k8s.io/volume",
+	}
+	_, err := client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create the storage class: %w", err)
 	}
 	return nil
 }

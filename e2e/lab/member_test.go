@@ -18,6 +18,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -58,6 +59,7 @@ func TestMember(t *testing.T) {
 	t.Run("exec", func(t *testing.T) { testExec(t, ctx, m, client, pod) })
 	t.Run("attach", func(t *testing.T) { testAttach(t, ctx, m, client, pod) })
 	t.Run("port-forward", func(t *testing.T) { testPortForward(t, m, client, pod) })
+	t.Run("volumes", func(t *testing.T) { testVolumes(t, ctx, client) })
 	t.Run("audit", func(t *testing.T) { testAudit(t, m) })
 	t.Run("freeze", func(t *testing.T) { testFreeze(t, ctx, m, client) })
 	t.Run("proxy", func(t *testing.T) { testProxyBeforeMember(t, ctx, m) })
@@ -255,6 +257,47 @@ func testPortForward(t *testing.T, m *Member, client kubernetes.Interface, pod c
 	if _, err := io.ReadFull(echo, got); err != nil || string(got) != "ping" {
 		t.Fatalf("port 7: %q, %v", got, err)
 	}
+}
+
+// A claim is bound and its Pod runs.
+func testVolumes(t *testing.T, ctx context.Context, client kubernetes.Interface) {
+	claims := client.CoreV1().PersistentVolumeClaims("default")
+	_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "with-data"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "web", Image: "nginx"}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, func() error {
+		claim, err := claims.Get(ctx, "data", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pod, err := client.CoreV1().Pods("default").Get(ctx, "with-data", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if claim.Status.Phase != corev1.ClaimBound || pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the claim is %s, the Pod %s", claim.Status.Phase, pod.Status.Phase)
+		}
+		return nil
+	})
 }
 
 func testAudit(t *testing.T, m *Member) {

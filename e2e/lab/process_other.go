@@ -18,6 +18,8 @@ func childAttributes(daemon bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
+func warnInotify(Logf) {}
+
 func startTime(pid int) (string, error) {
 	out, err := exec.Command("ps", "-o", "stat=,lstart=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
