@@ -137,6 +137,19 @@ func (b *bindingCache) kinds() []schema.GroupVersionKind {
 	return out
 }
 
+// recorded lists the deleted templates that have left copies somewhere.
+func (b *bindingCache) recorded() []marks.Key {
+	var out []marks.Key
+	for _, i := range b.informers() {
+		for _, obj := range i.GetStore().List() {
+			if x, ok := obj.(*binding); ok && x.Annotations[deletedTemplate] != "" {
+				out = append(out, keyOf(x))
+			}
+		}
+	}
+	return out
+}
+
 // get finds the binding of a template; nil when there is none.
 func (b *bindingCache) get(key marks.Key) *binding {
 	i := b.namespaced

@@ -50,6 +50,7 @@ type Engine struct {
 	members   map[string]*member
 	decisions map[marks.Key]*decision
 	statuses  map[marks.Key]*statusMemo
+	finalized map[marks.Key]string // resourceVersion at which our finalizer was set
 	running   bool
 }
 
@@ -74,6 +75,7 @@ func New(cfg Config) (*Engine, error) {
 		members:       map[string]*member{},
 		decisions:     map[marks.Key]*decision{},
 		statuses:      map[marks.Key]*statusMemo{},
+		finalized:     map[marks.Key]string{},
 		needs:         newNeeds(),
 	}
 	hub := rest.CopyConfig(cfg.ControlPlane)
@@ -349,8 +351,13 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 	e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
 }
 
-// enqueueAll queues every template.
-func (e *Engine) enqueueAll() { e.enqueueWhere(func(*kindWatch) bool { return true }) }
+// enqueueAll queues every template, and every record of one that was deleted.
+func (e *Engine) enqueueAll() {
+	e.enqueueWhere(func(*kindWatch) bool { return true })
+	for _, key := range e.bindings.recorded() {
+		e.templateQueue.Add(e.canonical(key))
+	}
+}
 
 func (e *Engine) enqueueWhere(match func(*kindWatch) bool) {
 	e.mu.RLock()

@@ -3,11 +3,14 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 )
@@ -49,6 +52,37 @@ func (m *member) foreignContents(ctx context.Context, namespace string) (string,
 		}
 	}
 	return "", nil
+}
+
+// removeContents deletes the copies in a namespace that stays: its template is
+// gone, and with it, as the control plane has made sure, all templates in it.
+func (m *member) removeContents(ctx context.Context, namespace string) error {
+	m.mu.RLock()
+	watches := maps.Clone(m.watches)
+	m.mu.RUnlock()
+	for gk, w := range watches {
+		k := m.engine.kindOf(gk)
+		if k == nil || !k.namespaced {
+			continue
+		}
+		copies, err := w.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+		if err != nil {
+			return fmt.Errorf("copies of %s: %w", gk.Kind, err)
+		}
+		for _, obj := range copies {
+			c, ok := obj.(*copyRecord)
+			if !ok || !c.owned || c.held {
+				continue
+			}
+			err := m.client.Resource(k.gvr()).Namespace(namespace).Delete(ctx, c.Name, metav1.DeleteOptions{
+				PropagationPolicy: ptr.To(metav1.DeletePropagationBackground), Preconditions: metav1.NewUIDPreconditions(string(c.UID)),
+			})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete %s %s/%s in %s: %w", gk.Kind, namespace, c.Name, m.name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // ownToCluster: made by the cluster's own controllers for every namespace, or

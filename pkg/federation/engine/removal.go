@@ -119,6 +119,9 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 		}
 		if foreign != "" {
 			klog.FromContext(ctx).Info("A namespace is left because it holds unmanaged objects", "namespace", key.Name, "example", foreign)
+			if err := m.removeContents(ctx, key.Name); err != nil {
+				return err
+			}
 			return m.release(ctx, key, there)
 		}
 	}
@@ -215,9 +218,17 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 	if err := e.settleBinding(ctx, key, t, b, unreachable); err != nil {
 		return err
 	}
-	left := slices.DeleteFunc(slices.Clone(t.Finalizers), func(f string) bool { return f == marks.Finalizer })
-	return e.patchFinalizers(ctx, key, t, left)
+	left := slices.DeleteFunc(slices.Clone(t.Finalizers), func(f string) bool {
+		// Nothing mounts a claim in the control plane; where Pods run, the
+		// members' own protection has held the copies, and so this finalizer.
+		return f == marks.Finalizer || key.GroupKind() == claimKind && f == claimProtection
+	})
+	_, err := e.patchFinalizers(ctx, key, t, left)
+	return err
 }
+
+// claimProtection is set at creation by every API server.
+const claimProtection = "kubernetes.io/pvc-protection"
 
 // settleBinding removes the binding, or turns it into the record of what has
 // still to go.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,6 +43,7 @@ type decision struct {
 	suspended  bool
 	suspendOn  []string
 	problem    string
+	at         time.Time // when it became what it is
 }
 
 func (d *decision) isSuspended(cluster string) bool {
@@ -60,6 +62,10 @@ func (e *Engine) setDecision(key marks.Key, d *decision) {
 	if d == nil {
 		delete(e.decisions, key)
 		return
+	}
+	d.at = time.Now()
+	if was := e.decisions[key]; was != nil && was.content == d.content && maps.Equal(was.targets, d.targets) {
+		d.at = was.at
 	}
 	e.decisions[key] = d
 }
@@ -127,6 +133,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		// The change comes back as an event, with the finalizer in place.
 		return e.addFinalizer(ctx, key, t)
 	}
+	e.mu.Lock()
+	delete(e.finalized, key)
+	e.mu.Unlock()
 	if key.GroupKind() == deploymentKind {
 		if d.stamp, err = e.ensureRevision(ctx, key, t, s); err != nil {
 			return err
@@ -486,11 +495,12 @@ func describeTargets(targets []workv1alpha2.TargetCluster, divided bool) string 
 	return strings.Join(parts, ", ")
 }
 
-// patchFinalizers writes the finalizers of a template.
-func (e *Engine) patchFinalizers(ctx context.Context, key marks.Key, t *template, finalizers []string) error {
+// patchFinalizers writes the finalizers of a template and returns its new
+// resourceVersion.
+func (e *Engine) patchFinalizers(ctx context.Context, key marks.Key, t *template, finalizers []string) (string, error) {
 	w := e.kindOf(key.GroupKind())
 	if w == nil {
-		return errStale
+		return "", errStale
 	}
 	if finalizers == nil {
 		finalizers = []string{}
@@ -499,20 +509,34 @@ func (e *Engine) patchFinalizers(ctx context.Context, key marks.Key, t *template
 		"uid": t.UID, "resourceVersion": t.ResourceVersion, "finalizers": finalizers,
 	}})
 	if err != nil {
-		return fmt.Errorf("finalizers of %s: %w", key, err)
+		return "", fmt.Errorf("finalizers of %s: %w", key, err)
 	}
 	writes.WithLabelValues("finalizer").Inc()
-	_, err = e.client.Resource(w.gvr()).Namespace(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
+	got, err := e.client.Resource(w.gvr()).Namespace(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: marks.Manager})
 	if apierrors.IsNotFound(err) {
-		return nil
+		return "", nil
 	}
 	if err != nil {
-		return fmt.Errorf("finalizers of %s: %w", key, err)
+		return "", fmt.Errorf("finalizers of %s: %w", key, err)
 	}
-	return nil
+	return got.GetResourceVersion(), nil
 }
 
+// addFinalizer holds the template until its copies are gone. Until the watch
+// has seen it, it is not tried again.
 func (e *Engine) addFinalizer(ctx context.Context, key marks.Key, t *template) error {
-	return e.patchFinalizers(ctx, key, t, append(slices.Clone(t.Finalizers), marks.Finalizer))
+	e.mu.RLock()
+	done := newer(e.finalized[key], t.ResourceVersion)
+	e.mu.RUnlock()
+	if done {
+		return nil
+	}
+	version, err := e.patchFinalizers(ctx, key, t, append(slices.Clone(t.Finalizers), marks.Finalizer))
+	if err == nil {
+		e.mu.Lock()
+		e.finalized[key] = version
+		e.mu.Unlock()
+	}
+	return err
 }

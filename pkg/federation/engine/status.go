@@ -48,6 +48,11 @@ func (e *Engine) reconcileStatus(ctx context.Context, key marks.Key) error {
 	if err != nil {
 		return err
 	}
+	if underWay(parts, problems) && time.Since(d.at) < firstWrites {
+		// What is said now would be unsaid in a moment.
+		e.statusQueue.AddAfter(key, 250*time.Millisecond)
+		return nil
+	}
 	if err := e.writeConditions(ctx, key, t, d, parts, problems); err != nil {
 		return err
 	}
@@ -96,7 +101,7 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 		case last.problem != "":
 			problems[cluster] = last.problem
 		case !p.Applied:
-			problems[cluster] = "not written yet"
+			problems[cluster] = notWritten
 		}
 		parts = append(parts, p)
 	}
@@ -330,13 +335,6 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	if !changed {
 		return nil
 	}
-	if full.Status == metav1.ConditionFalse && full.Message != "" && onlyWaiting(problems) {
-		// The first writes are under way: one status write will do.
-		e.statusQueue.AddAfter(key, time.Second)
-		if meta.FindStatusCondition(b.Status.Conditions, full.Type) == nil && time.Since(b.CreationTimestamp.Time) < 2*time.Second {
-			return nil
-		}
-	}
 	if err := e.bindings.storeStatus(ctx, key, b, *status); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -350,13 +348,15 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	return nil
 }
 
-func onlyWaiting(problems map[string]string) bool {
-	for _, p := range problems {
-		if p != "not written yet" {
-			return false
-		}
-	}
-	return true
+// firstWrites is how long a new decision may take to reach the members before
+// the delay is shown.
+const firstWrites = 3 * time.Second
+
+const notWritten = "not written yet"
+
+// underWay: some copies have not been written, and nothing is wrong with them.
+func underWay(parts []aggregate.Part, problems map[string]string) bool {
+	return slices.ContainsFunc(parts, func(p aggregate.Part) bool { return problems[p.Cluster] == notWritten })
 }
 
 func describeProblems(problems map[string]string) string {
