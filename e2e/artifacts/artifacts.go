@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -135,7 +136,8 @@ func versionKey(e2e string) (string, error) {
 			if len(fields) > 0 && fields[0] == "require" {
 				fields = fields[1:]
 			}
-			if len(fields) > 1 && strings.HasPrefix(fields[len(fields)-1], "v") {
+			chooses := len(fields) > 1 && (strings.HasPrefix(fields[len(fields)-1], "v") || slices.Contains(fields, "=>"))
+			if chooses {
 				fmt.Fprintln(h, strings.Join(fields, " "))
 			}
 		}
