@@ -233,11 +233,7 @@ type partialValue struct {
 func (v partialValue) id() string { return "partial/" + v.gv.Version }
 
 func (v partialValue) value(dst []byte, o *cache.Object, _ bool) ([]byte, error) {
-	m, err := v.kind.metadata(o)
-	if err != nil {
-		return nil, err
-	}
-	return appendMarshal(dst, partialOf(m, v.gv))
+	return v.kind.appendPartial(dst, o, v.gv)
 }
 
 func (v partialValue) listHead(m listMeta) ([]byte, string, error) {

@@ -3,7 +3,9 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -11,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/gateway/transcode"
 )
 
 // kind knows how the cached bytes of a resource are read, in the group and
@@ -28,6 +32,8 @@ type kind struct {
 	// nil when they are the same. It is for protobuf only, and the length of
 	// the result is the length of its input.
 	rewrite func([]byte) ([]byte, error)
+	// plan writes JSON from protobuf; nil where the long way is the only one.
+	plan *transcode.Plan
 }
 
 // kindTable remembers the kinds by the resource as clients spell it.
@@ -51,9 +57,32 @@ func (h *Handler) kindOf(info *request.RequestInfo, res cache.Resource) *kind {
 	if gvr != res.GroupVersionResource {
 		k.rewrite = coreEventToEvents
 	}
+	k.plan = planOf(k)
 	h.kinds.byResource.Store(gvr, k)
 	return k
 }
+
+// planOf compiles the kind's Go type, if it has one that plans can be made of.
+func planOf(k *kind) *transcode.Plan {
+	if !k.known || k.encoding != cache.Protobuf {
+		return nil
+	}
+	obj, err := k.scheme.New(k.gvk)
+	if err != nil {
+		return nil
+	}
+	plan, err := transcode.PlanFor(reflect.TypeOf(obj).Elem())
+	if err != nil {
+		klog.Background().Info("JSON of this kind takes the long way", "kind", k.gvk, "reason", err)
+		return nil
+	}
+	return plan
+}
+
+// metadataPlan writes ObjectMeta as JSON.
+var metadataPlan = sync.OnceValues(func() (*transcode.Plan, error) {
+	return transcode.PlanFor(reflect.TypeFor[metav1.PartialObjectMetadata]())
+})
 
 // protoObject is what every generated API type with a protobuf form has.
 type protoObject interface {
@@ -223,6 +252,20 @@ func (k *kind) appendJSON(dst []byte, o *cache.Object, item bool) ([]byte, error
 	if k.encoding == cache.JSON {
 		return append(dst, bytes.TrimSpace(o.Raw)...), nil
 	}
+	if k.plan != nil {
+		raw, err := k.raw(o)
+		if err != nil {
+			return nil, err
+		}
+		var m metav1.TypeMeta
+		if !item {
+			m = k.typeMeta()
+		}
+		out, err := k.plan.Append(dst, raw, m.APIVersion, m.Kind)
+		if !errors.Is(err, transcode.ErrOdd) {
+			return out, err
+		}
+	}
 	obj, err := k.decode(o)
 	if err != nil {
 		return nil, err
@@ -231,6 +274,30 @@ func (k *kind) appendJSON(dst []byte, o *cache.Object, item bool) ([]byte, error
 		obj.GetObjectKind().SetGroupVersionKind(k.gvk)
 	}
 	return appendMarshal(dst, obj)
+}
+
+// appendPartial appends the object's metadata as a PartialObjectMetadata.
+func (k *kind) appendPartial(dst []byte, o *cache.Object, gv schema.GroupVersion) ([]byte, error) {
+	if k.encoding == cache.Protobuf {
+		plan, err := metadataPlan()
+		if err != nil {
+			return nil, fmt.Errorf("compiling ObjectMeta: %w", err)
+		}
+		b, err := protoMetadata(o.Raw)
+		if err != nil {
+			return nil, fmt.Errorf("finding the metadata of %s: %w", o.Key, err)
+		}
+		msg := protowire.AppendTag(make([]byte, 0, len(b)+8), metadataField, protowire.BytesType)
+		out, err := plan.Append(dst, protowire.AppendBytes(msg, b), gv.String(), "PartialObjectMetadata")
+		if !errors.Is(err, transcode.ErrOdd) {
+			return out, err
+		}
+	}
+	m, err := k.metadata(o)
+	if err != nil {
+		return nil, err
+	}
+	return appendMarshal(dst, partialOf(m, gv))
 }
 
 // appendMarshal appends v as JSON without a copy in between.

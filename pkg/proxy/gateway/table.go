@@ -144,11 +144,13 @@ func (v tableValue) row(o *cache.Object) (metav1.TableRow, error) {
 	if none && o.Key.Name != "" {
 		return row, nil
 	}
-	m, err := v.kind.metadata(o)
-	if err != nil || (none && m.Annotations[metav1.InitialEventsAnnotationKey] == "") {
-		return row, err
+	if none {
+		m, err := v.kind.metadata(o)
+		if err != nil || m.Annotations[metav1.InitialEventsAnnotationKey] == "" {
+			return row, err
+		}
 	}
-	row.Object.Raw, err = appendMarshal(nil, partialOf(m, v.form.metaVersion))
+	row.Object.Raw, err = v.kind.appendPartial(nil, o, v.form.metaVersion)
 	return row, err
 }
 
