@@ -137,9 +137,13 @@ func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cach
 	}
 	release, err := c.Reserve(key, n.member.Name)
 	if errors.Is(err, cache.ErrHeld) {
-		if holder, held := c.Holder(key); held {
-			exists.ErrStatus.Message += fmt.Sprintf(": the name is reserved in cluster %q, where an object of this name was just deleted or is being created", holder)
+		holder, held := c.Holder(key)
+		if held && holder == n.member.Name {
+			// Kept for this very cluster after a deletion: the new object
+			// gets the bare name although others have one of the name too.
+			return nil
 		}
+		exists.ErrStatus.Message += fmt.Sprintf(": another cluster has an object of this name, or is creating one (%s)", clusterText(holder))
 		return exists
 	}
 	if err != nil {
