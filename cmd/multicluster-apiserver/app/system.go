@@ -16,6 +16,8 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/crds"
+	"github.com/isthmus-dev/isthmus/pkg/federation/defaults"
+	"github.com/isthmus-dev/isthmus/pkg/federation/engine"
 	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/remote"
@@ -36,6 +38,7 @@ type system struct {
 	loopback   *rest.Config
 	membership *membership.Controller
 	fleet      *fleet.Fleet // nil with separate gateways
+	engine     *engine.Engine
 	installed  atomic.Bool
 }
 
@@ -47,6 +50,10 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 	var err error
 	if s.membership, err = membership.New(membership.Options{ControlPlane: loopback}); err != nil {
 		return nil, fmt.Errorf("set up membership: %w", err)
+	}
+	s.engine, err = engine.New(engine.Config{ControlPlane: loopback, Members: engineDirectory{s.membership}})
+	if err != nil {
+		return nil, fmt.Errorf("set up the federation engine: %w", err)
 	}
 	if len(o.Gateways) > 0 {
 		err = s.useGateways(files)
@@ -122,6 +129,7 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controllers.Run(ctx, s.loopback, servingCA) })
 	group.Go(func() error { return s.membership.Run(ctx) })
+	group.Go(func() error { return s.engine.Run(ctx) })
 	if s.fleet != nil {
 		group.Go(func() error { return s.fleet.Run(ctx) })
 	}
@@ -139,7 +147,13 @@ func (s *system) install(ctx context.Context) error {
 	if err := installer.CRDs(ctx, crds.Files); err != nil {
 		return err
 	}
-	return installer.CRDs(ctx, memberkinds.Files)
+	if err := installer.CRDs(ctx, memberkinds.Files); err != nil {
+		return err
+	}
+	if !s.options.DefaultPolicy {
+		return nil
+	}
+	return installer.Defaults(ctx, defaults.Files)
 }
 
 // readyChecks are what /readyz asks beside the chain's own checks.
