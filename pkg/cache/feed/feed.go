@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -330,8 +331,8 @@ func (s *stream) advance(raw []byte) {
 	if s.initial {
 		return
 	}
-	if meta, err := wire.ParseMeta(s.Resource.Encoding, raw); err == nil && meta.ResourceVersion != "" {
-		s.rv = string([]byte(meta.ResourceVersion))
+	if rv, err := wire.Text(s.Resource.Encoding, raw, wire.ResourceVersion); err == nil && rv != "" {
+		s.rv = strings.Clone(rv)
 	}
 }
 
@@ -342,7 +343,7 @@ func (s *stream) bookmark(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	rv := string([]byte(meta.ResourceVersion))
+	rv := strings.Clone(meta.ResourceVersion)
 	if s.initial {
 		if v, _ := meta.Annotation(initialEnd); v != "true" {
 			return nil

@@ -192,23 +192,35 @@ func appendOwner(out []byte, f field, edits []OwnerEdit, index int) ([]byte, err
 	}
 	out = protowire.AppendTag(out, metaOwners, protowire.BytesType)
 	return appendMessage(out, func(out []byte) ([]byte, error) {
-		for msg := f.val; len(msg) > 0; {
-			e, rest, err := nextField(msg)
-			if err != nil {
-				return nil, err
-			}
-			msg = rest
-			switch e.num {
-			case ownerName:
-				out = appendText(out, ownerName, edits[i].Name)
-			case ownerUID:
-				out = appendText(out, ownerUID, edits[i].UID)
-			default:
-				out = append(out, e.full...)
-			}
-		}
-		return out, nil
+		return appendOwnerFields(out, f.val, edits[i])
 	})
+}
+
+// appendOwnerFields writes name and uid where an encoder has them.
+func appendOwnerFields(out, msg []byte, edit OwnerEdit) ([]byte, error) {
+	written := false
+	put := func() {
+		if !written {
+			out = appendText(out, ownerName, edit.Name)
+			out = appendText(out, ownerUID, edit.UID)
+			written = true
+		}
+	}
+	for len(msg) > 0 {
+		e, rest, err := nextField(msg)
+		if err != nil {
+			return nil, err
+		}
+		msg = rest
+		if e.num > ownerUID {
+			put()
+		}
+		if e.num != ownerName && e.num != ownerUID {
+			out = append(out, e.full...)
+		}
+	}
+	put()
+	return out, nil
 }
 
 // appendTexts writes one field, with the edits applied that pass through it at

@@ -114,8 +114,10 @@ func Text(enc cache.Encoding, raw []byte, p Path) (string, error) {
 	return textProto(raw, p.Proto)
 }
 
-// Paths of fields that hold the name or uid of another object.
+// Paths of fields that the cache reads, or that hold the name or uid of another
+// object.
 var (
+	ResourceVersion         = Path{[]int32{1, 6}, []string{"metadata", "resourceVersion"}}
 	PodNodeName             = Path{[]int32{2, 10}, []string{"spec", "nodeName"}}
 	PodNominatedNodeName    = Path{[]int32{3, 11}, []string{"status", "nominatedNodeName"}}
 	EventInvolvedKind       = Path{[]int32{2, 1}, []string{"involvedObject", "kind"}}
