@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
@@ -85,28 +87,55 @@ func withCluster[T any](cells []T, cluster T) []T {
 	return append(out, cells[at:]...)
 }
 
-// cells makes the row of one object, without the object itself.
-func (t *tableMaker) cells(k *kind, o *cache.Object) (metav1.TableRow, error) {
+// cells makes the cells of one object.
+func (t *tableMaker) cells(k *kind, o *cache.Object) ([]any, []metav1.TableRowCondition, error) {
 	if k.known {
-		obj, err := k.decode(o)
-		if err != nil {
-			return metav1.TableRow{}, err
+		if row, ok := t.printed(k, o); ok {
+			return withCluster[any](row.Cells, string(o.Cluster)), row.Conditions, nil
 		}
-		table, ok, err := t.print(obj, true)
+		columns, err := t.columns(k)
 		if err != nil {
-			return metav1.TableRow{}, err
+			return nil, nil, err
 		}
-		if ok && len(table.Rows) == 1 {
-			row := table.Rows[0]
-			row.Cells = withCluster[any](row.Cells, string(o.Cluster))
-			return row, nil
+		if len(columns) > len(plainColumns)+1 {
+			return unreadable(o, len(columns)), nil, nil
 		}
 	}
 	m, err := k.metadata(o)
 	if err != nil {
-		return metav1.TableRow{}, err
+		return nil, nil, err
 	}
-	return metav1.TableRow{Cells: withCluster([]any{m.Name, age(m.CreationTimestamp)}, any(string(o.Cluster)))}, nil
+	return withCluster([]any{m.Name, age(m.CreationTimestamp)}, any(string(o.Cluster))), nil, nil
+}
+
+// printed makes the row that kubectl knows. The printers read what a member
+// sent: bytes that one of them cannot bear must not end the table of all.
+func (t *tableMaker) printed(k *kind, o *cache.Object) (row metav1.TableRow, ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			klog.Background().Info("Object cannot be printed", "kind", k.gvk.Kind, "object", o.Key, "cluster", o.Cluster, "reason", r)
+			ok = false
+		}
+	}()
+	obj, err := k.decode(o)
+	if err != nil {
+		return row, false
+	}
+	table, ok, err := t.print(obj, true)
+	if err != nil || !ok || len(table.Rows) != 1 {
+		return row, false
+	}
+	return table.Rows[0], true
+}
+
+// unreadable is the row of an object that could not be printed.
+func unreadable(o *cache.Object, columns int) []any {
+	cells := make([]any, columns)
+	for i := range cells {
+		cells[i] = "<unknown>"
+	}
+	cells[0], cells[clusterColumn] = o.Key.Name, string(o.Cluster)
+	return cells
 }
 
 func age(t metav1.Time) string {
@@ -127,47 +156,61 @@ func (v tableValue) id() string {
 	return fmt.Sprintf("table/%s/%s/%t/%s", v.form.metaVersion.Version, v.form.table.IncludeObject, v.form.table.NoHeaders, v.kind.gvk.Group)
 }
 
-// row makes the row of an object with as much of it as was asked for.
-func (v tableValue) row(o *cache.Object) (metav1.TableRow, error) {
-	row, err := v.tables.cells(v.kind, o)
+// appendRow appends the row of an object with as much of it as was asked for.
+func (v tableValue) appendRow(dst []byte, o *cache.Object) ([]byte, error) {
+	cells, conditions, err := v.tables.cells(v.kind, o)
 	if err != nil {
-		return row, err
+		return nil, err
 	}
-	row.Object = runtime.RawExtension{}
+	if dst, err = appendMarshal(append(dst, `{"cells":`...), cells); err != nil {
+		return nil, err
+	}
+	if len(conditions) > 0 {
+		if dst, err = appendMarshal(append(dst, `,"conditions":`...), conditions); err != nil {
+			return nil, err
+		}
+	}
+	if dst, err = v.appendObject(append(dst, `,"object":`...), o); err != nil {
+		return nil, err
+	}
+	return append(dst, '}'), nil
+}
+
+func (v tableValue) appendObject(dst []byte, o *cache.Object) ([]byte, error) {
 	if v.form.table.IncludeObject == metav1.IncludeObject {
-		row.Object.Raw, err = v.kind.appendJSON(nil, o, false)
-		return row, err
+		return v.kind.appendJSON(dst, o, false)
 	}
 	// Only bookmarks have no name; the one that ends the initial events keeps
 	// its metadata, which carries the mark.
-	none := v.form.table.IncludeObject == metav1.IncludeNone
-	if none && o.Key.Name != "" {
-		return row, nil
-	}
-	if none {
+	if v.form.table.IncludeObject == metav1.IncludeNone {
+		if o.Key.Name != "" {
+			return append(dst, "null"...), nil
+		}
 		m, err := v.kind.metadata(o)
-		if err != nil || m.Annotations[metav1.InitialEventsAnnotationKey] == "" {
-			return row, err
+		if err != nil {
+			return nil, err
+		}
+		if m.Annotations[metav1.InitialEventsAnnotationKey] == "" {
+			return append(dst, "null"...), nil
 		}
 	}
-	row.Object.Raw, err = v.kind.appendPartial(nil, o, v.form.metaVersion)
-	return row, err
+	return v.kind.appendPartial(dst, o, v.form.metaVersion)
 }
 
 func (v tableValue) value(dst []byte, o *cache.Object, item bool) ([]byte, error) {
-	row, err := v.row(o)
-	if err != nil {
-		return nil, err
-	}
 	if item {
-		return appendMarshal(dst, row)
+		return v.appendRow(dst, o)
 	}
-	table, err := v.header(listMeta{ResourceVersion: formatRV(o.RV)})
+	head, rows, err := v.listHead(listMeta{ResourceVersion: formatRV(o.RV)})
 	if err != nil {
 		return nil, err
 	}
-	table.Rows = []metav1.TableRow{row}
-	return appendMarshal(dst, table)
+	dst = append(dst, bytes.TrimSuffix(head, []byte("}"))...)
+	dst = fmt.Appendf(dst, `,%q:[`, rows)
+	if dst, err = v.appendRow(dst, o); err != nil {
+		return nil, err
+	}
+	return append(dst, "]}"...), nil
 }
 
 func (v tableValue) header(m listMeta) (*metav1.Table, error) {
