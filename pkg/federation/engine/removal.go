@@ -183,7 +183,7 @@ func (m *member) release(ctx context.Context, key marks.Key, there *copyRecord) 
 // reached are gone; what is left elsewhere is recorded first.
 func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *binding) error {
 	if !t.hasFinalizer(marks.Finalizer) {
-		return nil
+		return e.letGo(ctx, key, t)
 	}
 	if key.GroupKind() == namespaceKind {
 		if s, err := t.shape(); err != nil || len(s.Spec.Finalizers) > 0 {
@@ -218,11 +218,19 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 	if err := e.settleBinding(ctx, key, t, b, unreachable); err != nil {
 		return err
 	}
+	return e.letGo(ctx, key, t)
+}
+
+// letGo takes off the finalizers that are ours to take off. Nothing mounts a
+// claim in the control plane; where Pods run, the members' own protection has
+// held the copies, and so our finalizer.
+func (e *Engine) letGo(ctx context.Context, key marks.Key, t *template) error {
 	left := slices.DeleteFunc(slices.Clone(t.Finalizers), func(f string) bool {
-		// Nothing mounts a claim in the control plane; where Pods run, the
-		// members' own protection has held the copies, and so this finalizer.
 		return f == marks.Finalizer || key.GroupKind() == claimKind && f == claimProtection
 	})
+	if len(left) == len(t.Finalizers) {
+		return nil
+	}
 	_, err := e.patchFinalizers(ctx, key, t, left)
 	return err
 }
