@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 )
 
 // membershipRole owns every other object of ours in a member: deleting it
@@ -54,7 +55,7 @@ func MemberObjects(r Rights) []runtime.Object {
 	objects := []runtime.Object{
 		clusterRole(read, "read", ReadRules(r.MemberKinds)),
 		clusterRole(apply, "apply", ApplyRules(r.ClusterRBAC)),
-		clusterRole(v1alpha1.CustomRole, "apply", CustomRules(r.CustomGroups)),
+		clusterRole(v1alpha1.CustomRole, "apply", membership.CustomRules(r.CustomGroups)),
 		serviceAccount(read, "read"),
 		serviceAccount(apply, "apply"),
 		clusterRoleBinding(read, "read", read, read),

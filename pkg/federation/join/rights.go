@@ -114,16 +114,6 @@ func ApplyRules(clusterRBAC bool) []rbacv1.PolicyRule {
 	return rules
 }
 
-// CustomRules are the rights on custom resources, by group: RBAC cannot say
-// "every group but", so the groups are named.
-func CustomRules(groups []string) []rbacv1.PolicyRule {
-	rules := make([]rbacv1.PolicyRule, 0, len(groups))
-	for _, g := range slices.Compact(slices.Sorted(slices.Values(groups))) {
-		rules = append(rules, rule(g, allVerbs, "*"))
-	}
-	return rules
-}
-
 // membershipRules let the apply identity take us out of the member again, and,
 // unless the rights are fixed, keep the list of custom groups.
 func membershipRules(fixed bool) []rbacv1.PolicyRule {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -79,6 +80,7 @@ type Controller struct {
 	secrets         informers.SharedInformerFactory
 	secretInformer  cache.SharedIndexInformer
 	listed          chan struct{}
+	metadata        metadata.Interface
 
 	mu        sync.Mutex
 	links     map[string]*link
@@ -86,6 +88,7 @@ type Controller struct {
 	renewals  map[string]*renewal // by Secret name
 	selfUID   types.UID           // of the control plane itself
 	lastOrder int64
+	groups    []string // of the control plane's own custom resources
 
 	orderMu sync.Mutex // one join order is given out at a time
 }
@@ -105,22 +108,26 @@ func New(opts Options) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the control plane: %w", err)
 	}
-	return newController(opts, clusters, kube)
+	md, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the control plane: %w", err)
+	}
+	return newController(opts, clusters, kube, md)
 }
 
-func newController(opts Options, clusters client.Clusters, kube kubernetes.Interface) (*Controller, error) {
+func newController(opts Options, clusters client.Clusters, kube kubernetes.Interface, md metadata.Interface) (*Controller, error) {
 	c := &Controller{
-		roster: newRoster(), opts: opts, clusters: clusters, kube: kube,
+		roster: newRoster(), opts: opts, clusters: clusters, kube: kube, metadata: md,
 		links: map[string]*link{}, syncs: map[string]syncState{}, renewals: map[string]*renewal{},
 		listed: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "membership"}),
 	}
-	c.clusterInformer = cache.NewSharedIndexInformer(&cache.ListWatch{
+	c.clusterInformer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc:  clusterList(clusters),
 		WatchFuncWithContext: clusters.Watch,
-	}, &v1alpha1.Cluster{}, 0, cache.Indexers{})
+	}, clusters), &v1alpha1.Cluster{}, 0, cache.Indexers{})
 	c.secrets = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(v1alpha1.CredentialsNamespace))
 	c.secretInformer = c.secrets.Core().V1().Secrets().Informer()
 	if _, err := c.clusterInformer.AddEventHandler(c.onCluster()); err != nil {
@@ -149,6 +156,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	wg.Go(func() { c.learnSelf(ctx) })
+	if err := c.watchGroups(ctx); err != nil {
+		return err
+	}
 	// The first pass over all Clusters is what WaitForSync waits for.
 	for _, cluster := range c.listClusters() {
 		if err := c.reconcile(ctx, cluster.Name); err != nil {
@@ -327,7 +337,7 @@ func (c *Controller) ensureLink(cluster *v1alpha1.Cluster) *link {
 	l := newLink(name, rememberedHealth(cluster))
 	l.timing, l.thresholds = c.opts.Timing, c.opts.Thresholds
 	l.sums, l.leads = c.opts.Summaries, c.opts.Leads
-	l.foreign = c.foreign
+	l.foreign, l.groups = c.foreign, c.federatedGroups
 	l.changed = func() { c.queue.Add(name) }
 	l.known = cluster.Status.APIEnablements
 	c.links[name] = l

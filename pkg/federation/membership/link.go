@@ -63,6 +63,8 @@ type link struct {
 	// changed is told of anything that Cluster status should show.
 	changed func()
 	leads   func() bool
+	// groups are the groups of custom resources that may be propagated.
+	groups  func() []string
 	sums    SummarySource
 	kick    chan struct{}
 	trust   *trust
@@ -81,6 +83,8 @@ type link struct {
 	known       []v1alpha1.APIEnablement // as last written, until found
 	summary     *Summary
 	summaryAt   time.Time // when the next is due
+	granted     []string  // groups that the apply identity may write
+	grantNext   time.Time
 }
 
 func newLink(name string, h Health) *link {
@@ -112,6 +116,7 @@ func (l *link) configure(want desired) error {
 		l.trust.unblock()
 	}
 	if moved {
+		l.granted, l.grantNext = nil, time.Time{}
 		l.trust.doubt()
 		l.health = l.health.Renewed()
 		l.nudge()
@@ -388,6 +393,7 @@ func (l *link) inspectLoop(ctx context.Context) {
 		if confirmed, _, _ := l.trust.state(); !confirmed || !l.leads() {
 			continue
 		}
+		l.extend(ctx)
 		if !time.Now().Before(next) {
 			next = time.Now().Add(l.timing.Discovery)
 			l.inspect(ctx)
