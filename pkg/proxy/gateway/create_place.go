@@ -81,6 +81,9 @@ func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.
 	switch {
 	case err != nil:
 		return "", err
+	case settled && cluster == cache.ControlPlane && !res.FromControlPlane:
+		return "", apierrors.NewInvalid(gk, name, field.ErrorList{field.Invalid(wishes[0].path, wishes[0].value,
+			"is in the control plane, where objects of this kind cannot be: the garbage collector of a cluster would not find it")})
 	case settled:
 		return cluster, nil
 	case isEvent:
@@ -125,18 +128,7 @@ func (h *Handler) wishes(ctx context.Context, info *request.RequestInfo, doc doc
 			out = append(out, wish{obj.Cluster, field.NewPath("spec", "nodeName"), node})
 		}
 	}
-	for i, item := range list(child(doc, "metadata"), "ownerReferences") {
-		owner, ok := item.(document)
-		if !ok {
-			continue
-		}
-		obj := h.referent(ctx, owner, info.Namespace)
-		if obj == nil {
-			continue
-		}
-		owner["name"] = obj.SourceName
-		out = append(out, wish{obj.Cluster, field.NewPath("metadata", "ownerReferences").Index(i), obj.Key.Name})
-	}
+	out = append(out, h.ownerWishes(ctx, info, doc, nil)...)
 	if !isEvent {
 		return out, nil
 	}
@@ -148,6 +140,40 @@ func (h *Handler) wishes(ctx context.Context, info *request.RequestInfo, doc doc
 		}
 	}
 	return out, nil
+}
+
+// ownerWishes says where the owners in a document are, those that known does
+// not know, and gives them the names that they have there.
+func (h *Handler) ownerWishes(ctx context.Context, info *request.RequestInfo, doc document, known func(types.UID) bool) []wish {
+	var out []wish
+	for i, item := range list(child(doc, "metadata"), "ownerReferences") {
+		owner, ok := item.(document)
+		if !ok || known != nil && known(types.UID(text(owner, "uid"))) {
+			continue
+		}
+		if obj := h.referent(ctx, owner, info.Namespace); obj != nil {
+			owner["name"] = obj.SourceName
+			out = append(out, wish{obj.Cluster, field.NewPath("metadata", "ownerReferences").Index(i), obj.Key.Name})
+		}
+	}
+	return out
+}
+
+// adopt maps the owners that a write adds to an object. One that lives
+// elsewhere is refused: the garbage collector of the object's cluster would not
+// find it, and delete the object.
+func (h *Handler) adopt(ctx context.Context, info *request.RequestInfo, id *identity, doc document) error {
+	known := func(uid types.UID) bool {
+		_, asServed := id.ownerInSource(uid)
+		_, inSource := id.ownerAsServed(uid)
+		return asServed || inSource
+	}
+	for _, w := range h.ownerWishes(ctx, info, doc, known) {
+		if w.cluster != id.cluster {
+			return id.invalid(w.path, w.value, fmt.Sprintf("is in %s, the object in %s", clusterText(w.cluster), clusterText(id.cluster)))
+		}
+	}
+	return nil
 }
 
 // referent finds what a reference (apiVersion, kind, name, uid) means among

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (h *Handler) documentPatch(w http.ResponseWriter, r *http.Request, info *re
 	if err != nil {
 		return err
 	}
-	if err := id.toSource(doc); err != nil {
+	if err := h.toSource(r.Context(), info, id, doc); err != nil {
 		return err
 	}
 	resp, err := o.sendPatch(r, o.path(info, info.Subresource), doc, t)
@@ -135,7 +136,7 @@ func (h *Handler) jsonPatch(w http.ResponseWriter, r *http.Request, info *reques
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		id, doc, err := h.patched(info, o, ops)
+		id, doc, err := h.patched(r.Context(), info, o, ops)
 		if err != nil {
 			return err
 		}
@@ -158,7 +159,7 @@ func (h *Handler) jsonPatch(w http.ResponseWriter, r *http.Request, info *reques
 }
 
 // patched is the object as the patch makes it, mapped back.
-func (h *Handler) patched(info *request.RequestInfo, o *owned, ops jsonpatch.Patch) (*identity, document, error) {
+func (h *Handler) patched(ctx context.Context, info *request.RequestInfo, o *owned, ops jsonpatch.Patch) (*identity, document, error) {
 	id, err := h.identityOf(o.res, o.obj)
 	if err != nil {
 		return nil, nil, err
@@ -189,7 +190,7 @@ func (h *Handler) patched(info *request.RequestInfo, o *owned, ops jsonpatch.Pat
 	if text(meta, "resourceVersion") == "" {
 		meta["resourceVersion"] = id.servedRV
 	}
-	return id, doc, id.toSource(doc)
+	return id, doc, h.toSource(ctx, info, id, doc)
 }
 
 // servedAs is an object in the group and version in which the client asks.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,8 +79,9 @@ func afterName(escaped string, info *request.RequestInfo) (string, bool) {
 const clusterProxyPrefix = "/apis/cluster.karmada.io/v1alpha1/clusters/"
 
 // ServeClusterProxy carries any request to the API of one member: every
-// method, watches, uploads and upgrades, nothing held back. path is the escaped
-// path in the member. Whoever may use clusters/NAME/proxy may do there what the
+// method, watches, uploads and upgrades, nothing held back. path is the path in
+// the member; where the request's own path has its escaped form, that is used.
+// Whoever may use clusters/NAME/proxy may do there what the
 // member's route identity may do, or, where the member takes impersonation,
 // what the user may do.
 func (h *Handler) ServeClusterProxy(w http.ResponseWriter, r *http.Request, name, path string) {
@@ -98,13 +100,23 @@ func (h *Handler) ServeClusterProxy(w http.ResponseWriter, r *http.Request, name
 		return
 	}
 	setClusters(w, r, cluster)
+	served := clusterProxyPrefix + name + "/proxy"
 	rt.transport.Stream(w, r, member.Forward{
-		Path: path, RawQuery: r.URL.RawQuery, User: rt.user,
-		Root: "", Served: clusterProxyPrefix + name + "/proxy",
+		Path: escapedRest(r.URL, served, path), RawQuery: r.URL.RawQuery, User: rt.user,
+		Root: "", Served: served,
 		Fail: func(w http.ResponseWriter, r *http.Request, err error) {
 			h.refuse(w, r, info, h.clusterProxyError(err))
 		},
 	})
+}
+
+// escapedRest is what follows prefix in a URL's path, as it came over the wire.
+func escapedRest(u *url.URL, prefix, path string) string {
+	rest, ok := strings.CutPrefix(u.EscapedPath(), prefix)
+	if ok && (rest == "" || strings.HasPrefix(rest, "/")) {
+		return rest
+	}
+	return (&url.URL{Path: path}).EscapedPath()
 }
 
 // clusterProxyError makes every way of not reaching a member a 503: the proxy

@@ -80,7 +80,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, info *request.R
 	if err != nil {
 		return err
 	}
-	if err := id.toSource(doc); err != nil {
+	if err := h.toSource(r.Context(), info, id, doc); err != nil {
 		return err
 	}
 	resp, err := h.put(r.Context(), r, info, o, doc)
@@ -88,6 +88,14 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, info *request.R
 		return err
 	}
 	return h.answerObject(w, r, info, c, id, resp)
+}
+
+// toSource maps a written document back, with what it says about other objects.
+func (h *Handler) toSource(ctx context.Context, info *request.RequestInfo, id *identity, doc document) error {
+	if err := h.adopt(ctx, info, id, doc); err != nil {
+		return err
+	}
+	return id.toSource(doc)
 }
 
 // put sends a whole object, in JSON: the member's strict decoding then sees

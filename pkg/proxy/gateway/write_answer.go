@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,7 +135,7 @@ func passHeaders(w http.ResponseWriter, resp *member.Response) {
 }
 
 func isDryRun(r *http.Request) bool {
-	return len(r.URL.Query()["dryRun"]) > 0
+	return slices.Contains(r.URL.Query()["dryRun"], metav1.DryRunAll)
 }
 
 // answerObject answers with the object that a write left behind: as served,

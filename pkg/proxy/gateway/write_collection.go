@@ -90,7 +90,7 @@ func (h *Handler) deleteAll(r *http.Request, info *request.RequestInfo, c cache.
 		})
 	}
 	wg.Wait()
-	if !isDryRun(r) {
+	if len(options.DryRun) == 0 {
 		h.settle(ctx, c, &seen)
 	}
 	return results

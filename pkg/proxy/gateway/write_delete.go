@@ -42,7 +42,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, info *request.R
 	if err != nil {
 		return err
 	}
-	return h.answerDelete(w, r, info, c, id, resp)
+	return h.answerDelete(w, r, info, c, id, resp, len(options.DryRun) > 0)
 }
 
 // deleteOptions reads the options of a deletion from the body or, where there
@@ -147,14 +147,14 @@ func without(query url.Values, keys ...string) string {
 
 // answerDelete answers with what the member said: the object that is going
 // away, the one that has gone, or a Status.
-func (h *Handler) answerDelete(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, id *identity, resp *member.Response) error {
+func (h *Handler) answerDelete(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, id *identity, resp *member.Response, dryRun bool) error {
 	setClusters(w, r, id.cluster)
 	passHeaders(w, resp)
 	a, err := h.parseAnswer(resp)
 	if err != nil {
 		return renameStatus(err, id)
 	}
-	if isDryRun(r) {
+	if dryRun {
 		return h.answerKind(w, r, info, c, id, a)
 	}
 	lingers, err := a.lingers(id)

@@ -38,6 +38,10 @@ type owned struct {
 func (h *Handler) routeTo(ctx context.Context, name cache.ClusterName, info *request.RequestInfo) (route, error) {
 	m, ok := h.Members.Get(name)
 	if !ok {
+		h.transports.Retain(func(name cache.ClusterName) bool {
+			_, known := h.Members.Get(name)
+			return known
+		})
 		return route{}, &member.UnreachableError{Cluster: name, Err: errors.New("is not a member any more")}
 	}
 	u, _ := request.UserFrom(ctx)
