@@ -1,0 +1,128 @@
+// Package app boots cluster-gateway:
+//
+//	Options -> certificates -> membership (reading only) -> fleet
+//	        -> mutual TLS server for multicluster-apiserver
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
+
+	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
+)
+
+const longHelp = `The member cache and the router to the members as a process of its own.
+
+multicluster-apiserver --gateway HOST:PORT forwards every request on Pods,
+Events, Nodes and other member kinds to it, over mutual TLS. It watches each
+member once, keeps the objects as bytes, and serves LIST, GET and WATCH merged
+over all members; logs, exec and writes go on to the member that owns the object.
+
+The certificates are those that multicluster-apiserver makes below
+DATA_DIR/pki at its first start. On another host, copy these files:
+  ca.crt  gateway-ca.crt  gateway-server.crt  gateway-server.key
+  gateway-client.crt  gateway-client.key`
+
+const examples = `  # Beside the endpoint, on the same host
+  multicluster-apiserver --data-dir ./isthmus --gateway 127.0.0.1:7443
+  cluster-gateway --certificates ./isthmus/pki --endpoint https://127.0.0.1:6443 --listen 127.0.0.1:7443`
+
+// Options are the flags.
+type Options struct {
+	Listen          string
+	MetricsListen   string
+	Endpoint        string
+	Certificates    string
+	MemberResources []string
+	Logs            *logs.Options
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		Listen:        "127.0.0.1:7443",
+		MetricsListen: "127.0.0.1:7444",
+		Endpoint:      "https://127.0.0.1:6443",
+		Certificates:  "/var/lib/isthmus/pki",
+		Logs:          logs.NewOptions(),
+	}
+}
+
+// NewCommand is the root command.
+func NewCommand() *cobra.Command {
+	o := NewOptions()
+	cmd := &cobra.Command{
+		Use:          "cluster-gateway",
+		Short:        "Caches member objects and routes requests to members",
+		Long:         longHelp,
+		Example:      examples,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(*cobra.Command, []string) error {
+			verflag.PrintAndExitIfRequested()
+			if err := logsapi.ValidateAndApply(o.Logs, utilfeature.DefaultFeatureGate); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return Run(genericapiserver.SetupSignalContext(), o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.Listen, "listen", o.Listen, "Address (host:port) that multicluster-apiserver reaches this gateway at.")
+	fs.StringVar(&o.MetricsListen, "metrics-listen", o.MetricsListen, "Address of /metrics, /healthz and /readyz, without TLS; empty for none.")
+	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
+	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
+	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind; the same as multicluster-apiserver's flag.")
+	logsapi.AddFlags(o.Logs, fs)
+	verflag.AddFlags(fs)
+	return cmd
+}
+
+// Validate says everything that is wrong, not only the first.
+func (o *Options) Validate() error {
+	var errs []error
+	for flag, address := range map[string]string{"--listen": o.Listen, "--metrics-listen": o.MetricsListen} {
+		if address == "" && flag == "--metrics-listen" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q must be host:port: %w", flag, address, err))
+		}
+	}
+	for _, name := range []string{"ca.crt", "gateway-ca.crt", "gateway-server.crt", "gateway-server.key", "gateway-client.crt", "gateway-client.key"} {
+		if _, err := os.Stat(filepath.Join(o.Certificates, name)); err != nil {
+			errs = append(errs, fmt.Errorf("--certificates %s: %s cannot be read (%w): start multicluster-apiserver once, or copy its pki folder", o.Certificates, name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) files() pki.Files { return pki.Files{Dir: o.Certificates} }
+
+func init() {
+	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, o *Options) error {
+	s, err := newServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
