@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // inotifyPerMember is what one member's processes take of the machine's inotify
 // instances; each log that is followed takes one more.
 const inotifyPerMember = 12
+
+var inotifyWarned atomic.Bool // once a process is enough
 
 // warnInotify says when the machine is about to run out of inotify instances:
 // beyond the limit certificates are not reloaded and `logs -f` ends at once,
@@ -34,7 +37,7 @@ func warnInotify(logf Logf) {
 			used++
 		}
 	}
-	if used+inotifyPerMember > limit {
+	if used+inotifyPerMember > limit && !inotifyWarned.Swap(true) {
 		logf("%d of %d inotify instances are in use on this machine; with one more member `logs -f` and attach fail. "+
 			"Stop other members or raise it: sysctl -w fs.inotify.max_user_instances=1024", used, limit)
 	}

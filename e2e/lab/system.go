@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -156,8 +157,25 @@ func (s *System) waitReady(ctx context.Context) error {
 		if config, err := s.RESTConfig(); err != nil || !strings.HasSuffix(config.Host, fmt.Sprintf(":%d", s.port)) {
 			return errors.Join(errors.New("the kubeconfig is not written yet"), err)
 		}
-		return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		return failedChecks(client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error())
 	})
+}
+
+var failedCheck = regexp.MustCompile(`\[-\]([\w/.-]+)`)
+
+// failedChecks shortens the answer of /readyz to the checks that fail.
+func failedChecks(err error) error {
+	if err == nil {
+		return nil
+	}
+	var names []string
+	for _, match := range failedCheck.FindAllStringSubmatch(err.Error(), -1) {
+		names = append(names, match[1])
+	}
+	if len(names) == 0 {
+		return err
+	}
+	return errors.New("failing checks: " + strings.Join(names, ", "))
 }
 
 // DataDir is the endpoint's --data-dir.

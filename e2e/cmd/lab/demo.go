@@ -64,8 +64,8 @@ func demo(ctx context.Context, args []string) error {
 	return nil
 }
 
-// startDemo brings up the members while the product is built, then the endpoint,
-// then joins them in order: the order decides who owns a bare name.
+// startDemo brings up the members and the endpoint, and joins the members in
+// order: the order decides who owns a bare name.
 func startDemo(ctx context.Context, f upFlags, p *progress) (*lab.System, []*lab.Member, error) {
 	members, err := startMembers(ctx, f, p)
 	if err != nil {
@@ -252,8 +252,8 @@ func printGuide(dir string, members []*lab.Member) {
 	fmt.Printf(`
 One API over %[3]d clusters. Its kubeconfig: %[2]s/kubeconfig
 
-  export KUBECONFIG=%[2]s/kubeconfig PATH=%[2]s/bin:$PATH
-  kubectl get clusters,deployments,pods -n demo -L isthmus.dev/cluster
+  export KUBECONFIG=%[1]s/kubeconfig PATH=%[1]s/bin:$PATH
+  kubectl get clusters,deployments,pods -n demo
   kubectl scale deployment/web -n demo --replicas=9 && kubectl rollout status deployment/web -n demo
   kubectl logs deployment/web -n demo
   kubectl exec -n demo deployment/web -- sh -c 'echo this Pod runs in $CLUSTER'

@@ -1,0 +1,289 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// exitStatus is how a process ended that ran.
+type exitStatus struct {
+	code int
+	how  string
+}
+
+func (e *exitStatus) Error() string { return e.how }
+
+// statusOf reads the end of a process: nil for success, an exitStatus with
+// 128+N for a death by signal N, as container runtimes report it.
+func statusOf(err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	code := exit.ExitCode()
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		code = 128 + int(ws.Signal())
+	}
+	return &exitStatus{code: code, how: exit.Error()}
+}
+
+// command prepares a process with the container's folder as its home. A
+// command that does not exist is an error before anything starts.
+func (s *Server) command(c *container, argv []string, tty bool) (*exec.Cmd, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return nil, fmt.Errorf("%w: no command", ErrBadRequest)
+	}
+	files := filepath.Join(c.dir, "files")
+	if err := os.MkdirAll(files, 0o755); err != nil {
+		return nil, fmt.Errorf("container's folder: %w", err)
+	}
+	home := files
+	confined := len(s.opts.Confine) > 0
+	if confined {
+		home = "/tmp"
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, fmt.Errorf("failed to start: exec: %w", err)
+	}
+	cmd := &exec.Cmd{Path: path, Args: argv, Dir: files, SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}
+	if confined {
+		cmd.Path = s.opts.Confine[0]
+		cmd.Args = append(append(append([]string{}, s.opts.Confine...), files, path), argv...)
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	}
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CLUSTER=" + s.opts.Cluster,
+		"HOSTNAME=" + c.pod.Name, "POD_NAME=" + c.pod.Name, "POD_NAMESPACE=" + c.pod.Namespace, "CONTAINER=" + c.name,
+	}
+	if tty {
+		cmd.Env = append(cmd.Env, "TERM=xterm")
+	}
+	return cmd, nil
+}
+
+// processStreams are the client's ends; those that it did not ask for are nil.
+type processStreams struct {
+	in       io.Reader
+	out, err io.Writer
+	both     io.Writer // instead of out and err
+}
+
+// runPiped runs a process without a terminal. The end of the input closes the
+// process' input, and its output is complete when runPiped returns.
+func runPiped(ctx context.Context, cmd *exec.Cmd, streams processStreams) error {
+	cmd.SysProcAttr.Setpgid = true
+	var copies sync.WaitGroup
+	exited := make(chan struct{})
+	var ours, theirs []*os.File
+	closeAll := func(files []*os.File) {
+		for _, f := range files {
+			_ = f.Close() // a pipe; its content is in the copies
+		}
+	}
+	defer func() { closeAll(ours) }()
+	output := func(w io.Writer) (*os.File, error) {
+		r, child, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ours, theirs = append(ours, r), append(theirs, child)
+		copies.Go(func() { deliver(w, drainedPipe{r, exited}) })
+		return child, nil
+	}
+	var input *os.File
+	err := func() (err error) {
+		if streams.both != nil {
+			cmd.Stdout, err = output(streams.both)
+			cmd.Stderr = cmd.Stdout
+			return err
+		}
+		if streams.out != nil {
+			if cmd.Stdout, err = output(streams.out); err != nil {
+				return err
+			}
+		}
+		if streams.err != nil {
+			if cmd.Stderr, err = output(streams.err); err != nil {
+				return err
+			}
+		}
+		if streams.in != nil {
+			var child *os.File
+			if child, input, err = os.Pipe(); err != nil {
+				return err
+			}
+			ours, theirs = append(ours, input), append(theirs, child)
+			cmd.Stdin = child
+		}
+		return nil
+	}()
+	if err == nil {
+		err = cmd.Start()
+	}
+	closeAll(theirs)
+	if err != nil {
+		close(exited)
+		copies.Wait()
+		return fmt.Errorf("failed to start: %w", err)
+	}
+	if input != nil {
+		go feed(input, streams.in)
+	}
+	err = wait(ctx, cmd)
+	close(exited)
+	for _, f := range ours {
+		_ = f.SetReadDeadline(time.Now().Add(lingering)) // wakes a pending read; input has none
+	}
+	copies.Wait()
+	return err
+}
+
+// feed passes the client's input on and closes the process' input at its end.
+// What a process no longer reads is read all the same: a stream that nobody
+// reads would block its neighbours on the connection.
+func feed(input io.WriteCloser, in io.Reader) {
+	_, _ = io.Copy(input, in) // the process closed its input, or the client is gone
+	_ = input.Close()
+	_, _ = io.Copy(io.Discard, in)
+}
+
+// deliver copies all output; when the client takes no more, the process must
+// not block on it.
+func deliver(w io.Writer, r io.Reader) {
+	_, _ = io.Copy(w, r)
+	_, _ = io.Copy(io.Discard, r)
+}
+
+// lingering is how long a pipe may be silent after the process ended: a
+// descendant that keeps it open does not keep the client.
+const lingering = time.Second
+
+type drainedPipe struct {
+	*os.File
+	exited <-chan struct{}
+}
+
+// Read ends when the process has exited and nothing came for a while. Time
+// that the client takes to accept output does not count.
+func (p drainedPipe) Read(b []byte) (int, error) {
+	select {
+	case <-p.exited:
+		if err := p.SetReadDeadline(time.Now().Add(lingering)); err != nil {
+			return 0, err
+		}
+	default:
+	}
+	n, err := p.File.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// WriteTo hides that of os.File, which would pass Read by.
+func (p drainedPipe) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{readerFunc(p.Read)})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// hangUp is how long a process has to end after its client has gone.
+const hangUp = time.Second
+
+// wait ends the process' group when the context ends.
+func wait(ctx context.Context, cmd *exec.Cmd) error {
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return statusOf(err)
+	case <-ctx.Done():
+	}
+	signal := func(sig syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, sig) } // gone is what we want
+	signal(syscall.SIGHUP)
+	select {
+	case err := <-ended:
+		signal(syscall.SIGKILL) // descendants that ignored it
+		return statusOf(err)
+	case <-time.After(hangUp):
+		signal(syscall.SIGKILL)
+		return statusOf(<-ended)
+	}
+}
+
+// firstSize is how long a terminal waits for the client to tell its size, so
+// that the first thing a program asks has the right answer.
+const firstSize = 300 * time.Millisecond
+
+// runTerminal runs a process as the leader of a session on a new terminal.
+func runTerminal(ctx context.Context, cmd *exec.Cmd, streams processStreams, resize <-chan remotecommand.TerminalSize) error {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return fmt.Errorf("open a terminal: %w", err)
+	}
+	defer func() { _ = master.Close() }()
+	setSize := func(size remotecommand.TerminalSize) {
+		// A size that cannot be set leaves the last one.
+		_ = pty.Setsize(master, &pty.Winsize{Rows: size.Height, Cols: size.Width})
+	}
+	select {
+	case size, ok := <-resize:
+		if ok {
+			setSize(size)
+		}
+	case <-time.After(firstSize):
+	case <-ctx.Done():
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	err = cmd.Start()
+	_ = slave.Close()
+	if err != nil {
+		return fmt.Errorf("failed to start: %w", err)
+	}
+	sizesDone := make(chan struct{})
+	go func() {
+		defer close(sizesDone)
+		for size := range resize {
+			setSize(size)
+		}
+	}()
+	if streams.in != nil {
+		go typeInto(master, streams.in)
+	}
+	var copied sync.WaitGroup
+	out := streams.out
+	if out == nil {
+		out = io.Discard
+	}
+	copied.Go(func() { deliver(out, master) })
+	err = wait(ctx, cmd)
+	// The kernel hangs the terminal up with its session's leader, which ends
+	// the copy after the last output.
+	copied.Wait()
+	return err
+}
+
+// endOfTransmission is how a terminal is told that no more is typed.
+const endOfTransmission = 4
+
+func typeInto(master io.Writer, in io.Reader) {
+	if _, err := io.Copy(master, in); err == nil {
+		_, _ = master.Write([]byte{endOfTransmission}) // the terminal may be gone
+	}
+	_, _ = io.Copy(io.Discard, in)
+}
