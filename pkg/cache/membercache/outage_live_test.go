@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
 	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -59,14 +61,12 @@ func bare(name string) *corev1.Pod {
 	}
 }
 
-// TestLiveFrozen: a member that does not answer delays nobody, keeps its
-// objects, is said to be stale, and comes back by difference.
-func TestLiveFrozen(t *testing.T) {
-	configs := members(t)
-	pid := apiserver(t, "m2")
+// follow is a cache over all members, with a mirror of its Pods.
+func follow(t *testing.T, ctx context.Context, configs map[cache.ClusterName]*rest.Config) (*Cache, cache.Collection, *cachetest.Mirror) {
+	t.Helper()
 	c := newTestCache(t)
 	for i, name := range []cache.ClusterName{"m1", "m2"} {
-		uid, err := feed.ClusterUID(t.Context(), configs[name])
+		uid, err := feed.ClusterUID(ctx, configs[name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +75,6 @@ func TestLiveFrozen(t *testing.T) {
 		}
 	}
 	col, _ := c.Collection(Pods.GroupVersionResource)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	if err := c.AwaitLoaded(ctx, Pods.GroupVersionResource); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +86,77 @@ func TestLiveFrozen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, col, mirror
+}
+
+// converge waits until the collection equals the members, and the mirror it.
+func converge(t *testing.T, ctx context.Context, col cache.Collection, mirror *cachetest.Mirror, configs map[cache.ClusterName]*rest.Config) {
+	t.Helper()
+	if err := col.AwaitFresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	compareWithMembers(t, col, configs)
+	snap, err := col.Snapshot(ctx, cache.Version{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mirror.CatchUp(ctx, snap.RV()); err != nil {
+		t.Fatal(err)
+	}
+	content, err := cachetest.Read(col.Resource(), snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mirror.Equal(content); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLiveKilled: an API server that dies and is started again by
+// ISTHMUS_REVIVE, a shell command, is followed without a new list.
+func TestLiveKilled(t *testing.T) {
+	configs := members(t)
+	revive := os.Getenv("ISTHMUS_REVIVE")
+	if revive == "" {
+		t.Skip("ISTHMUS_REVIVE says not how to start the member again")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c, col, mirror := follow(t, ctx, configs)
+	before := testutil.ToFloat64(c.counters.relists.WithLabelValues("m2", "pods"))
+	if err := syscall.Kill(apiserver(t, "m2"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for len(col.Gaps()) == 0 && time.Since(start) < time.Minute {
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Logf("gap after %s: %v", time.Since(start), col.Gaps())
+	if out, err := exec.CommandContext(ctx, "sh", "-c", revive).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	healed := time.Now()
+	for len(col.Gaps()) > 0 && time.Since(healed) < 2*time.Minute {
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("healed after %s", time.Since(healed))
+	if _, err := client(t, configs["m2"]).CoreV1().Pods("default").Create(ctx, bare("live-"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	converge(t, ctx, col, mirror, configs)
+	if after := testutil.ToFloat64(c.counters.relists.WithLabelValues("m2", "pods")); after != before {
+		t.Errorf("read anew %g times", after-before)
+	}
+}
+
+// TestLiveFrozen: a member that does not answer delays nobody, keeps its
+// objects, is said to be stale, and comes back by difference.
+func TestLiveFrozen(t *testing.T) {
+	configs := members(t)
+	pid := apiserver(t, "m2")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	_, col, mirror := follow(t, ctx, configs)
 	before := col.Stats().Objects["m2"]
 	stop(t, pid)
 	start := time.Now()
@@ -130,21 +199,7 @@ func TestLiveFrozen(t *testing.T) {
 	if _, ok := col.FindSource("m2", made.Namespace, made.Name); !ok {
 		t.Errorf("%s is missing", made.Name)
 	}
-	compareWithMembers(t, col, configs)
-	snap, err = col.Snapshot(ctx, cache.Version{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := mirror.CatchUp(ctx, snap.RV()); err != nil {
-		t.Fatal(err)
-	}
-	content, err := cachetest.Read(col.Resource(), snap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := mirror.Equal(content); err != nil {
-		t.Error(err)
-	}
+	converge(t, ctx, col, mirror, configs)
 }
 
 func stop(t *testing.T, pid int) {

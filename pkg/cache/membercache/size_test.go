@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,4 +101,37 @@ func TestOverheadPerPod(t *testing.T) {
 		t.Errorf("a Pod costs %d bytes beyond its own", overhead)
 	}
 	runtime.KeepAlive(c)
+}
+
+// BenchmarkPut takes a Pod from bytes to the log.
+func BenchmarkPut(b *testing.B) {
+	seq, err := sequence.Open(context.Background(), clock.RealClock{}, &sequence.Memory{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := New(Config{Clock: seq})
+	if err != nil {
+		b.Fatal(err)
+	}
+	source := c.byResource[Pods.GroupVersionResource].Join("m1", 1, false)
+	pods := make([][]byte, 1000)
+	for i := range pods {
+		if pods[i], err = realisticPod(i).Marshal(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	source.Begin()
+	source.End("1")
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		pod, err := wire.Rewrite(cache.Protobuf, pods[i%1000], wire.Edit{ResourceVersion: fmt.Sprint(5000 + i)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := source.Put(pod); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
 }

@@ -68,6 +68,9 @@ func (c *Collection) Join(name cache.ClusterName, order int, everSynced bool) *S
 	return s
 }
 
+// removeBatch is how many objects go between two chances for readers.
+const removeBatch = 500
+
 // Remove ends a source: its objects are DELETED.
 func (c *Collection) Remove(name cache.ClusterName) {
 	c.mu.Lock()
@@ -76,15 +79,21 @@ func (c *Collection) Remove(name cache.ClusterName) {
 	if !ok {
 		return
 	}
-	s.exists = false
-	for _, o := range c.objectsOf(name) {
+	s.exists = false // nothing is put any more
+	for i, o := range c.objectsOf(name) {
+		if i%removeBatch == removeBatch-1 {
+			c.flushLocked()
+			c.mu.Unlock()
+			c.mu.Lock()
+		}
 		// Names pass to other clusters meanwhile; the key is the present one.
 		if prev, ok := c.findLocked(holderOf(o)); ok {
 			c.remove(prev, prev.SourceRV, prev.Raw)
 		}
 	}
-	for h := range c.hidden {
+	for h, was := range c.hidden {
 		if h.Cluster == name {
+			c.Index.Unset(name, was.uid, c.now())
 			delete(c.hidden, h)
 		}
 	}
