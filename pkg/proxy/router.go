@@ -28,7 +28,12 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
 		to := Decide(info, rt.Kinds, IsLoopback(r.Context()))
+		r.Header.Del(UnmanagedHeader)
 		if to.Target == ToControlPlane {
+			if how := DecideUnmanaged(info, r.URL.Query(), IsLoopback(r.Context())); how != NotUnmanaged {
+				rt.serveUnmanaged(w, r, next, how)
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}

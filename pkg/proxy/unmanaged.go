@@ -1,0 +1,202 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+)
+
+// UnmanagedHeader marks, between router and gateway, a read of a federated
+// workload that concerns the members' own, unmanaged objects. Its value is the
+// control plane's resourceVersion of the kind. It is never taken from a client.
+const UnmanagedHeader = "X-Isthmus-Unmanaged"
+
+// workloads are the federated kinds whose unmanaged member objects can be read
+// through the endpoint, so that drain and orphan cleaners do not mistake the
+// owner of a Pod for absent.
+var workloads = map[schema.GroupResource]bool{
+	{Group: "apps", Resource: "deployments"}:  true,
+	{Group: "apps", Resource: "statefulsets"}: true,
+	{Group: "apps", Resource: "daemonsets"}:   true,
+	{Group: "batch", Resource: "jobs"}:        true,
+	{Group: "batch", Resource: "cronjobs"}:    true,
+	{Resource: "replicationcontrollers"}:      true,
+}
+
+// fallThroughWait bounds what a GET of an absent template costs while a member
+// does not answer.
+const fallThroughWait = time.Second
+
+// Unmanaged says how a request on a federated kind concerns the members' own
+// objects.
+type Unmanaged uint8
+
+const (
+	// NotUnmanaged: the control plane alone answers.
+	NotUnmanaged Unmanaged = iota
+	// IfAbsent: a GET that falls through when the control plane has no such
+	// object.
+	IfAbsent
+	// Instead: a LIST whose selector names clusters. Templates have no cluster
+	// label, so only member objects can match.
+	Instead
+)
+
+// DecideUnmanaged is a pure function of the request.
+func DecideUnmanaged(info *request.RequestInfo, query url.Values, loopback bool) Unmanaged {
+	if loopback || info == nil || !info.IsResourceRequest || info.Subresource != "" {
+		return NotUnmanaged
+	}
+	if !workloads[schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}] {
+		return NotUnmanaged
+	}
+	switch info.Verb {
+	case "get":
+		return IfAbsent
+	case "list":
+		if namesClusters(query.Get("labelSelector")) {
+			return Instead
+		}
+	}
+	return NotUnmanaged
+}
+
+// namesClusters says whether a selector requires a cluster label.
+func namesClusters(selector string) bool {
+	if !strings.Contains(selector, cache.ClusterLabel) {
+		return false
+	}
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return false // the control plane says what is wrong with it
+	}
+	requirements, _ := parsed.Requirements()
+	for _, r := range requirements {
+		if r.Key() == cache.ClusterLabel && !r.Matches(labels.Set{}) {
+			return true
+		}
+	}
+	return false
+}
+
+// serveUnmanaged answers with members' own objects where they are concerned.
+func (rt *Router) serveUnmanaged(w http.ResponseWriter, r *http.Request, next http.Handler, how Unmanaged) {
+	if how == Instead {
+		rt.Gateway.ServeHTTP(w, withRevision(r, revision(r, next)))
+		return
+	}
+	absent := &absentWriter{ResponseWriter: w}
+	next.ServeHTTP(absent, r)
+	if absent.caught {
+		rt.fallThrough(w, r, absent)
+	}
+}
+
+// fallThrough asks the members; when none has the object either, the control
+// plane's own answer stands.
+func (rt *Router) fallThrough(w http.ResponseWriter, r *http.Request, absent *absentWriter) {
+	ctx, cancel := context.WithTimeout(r.Context(), fallThroughWait)
+	defer cancel()
+	answer := httptest.NewRecorder()
+	rt.Gateway.ServeHTTP(answer, withRevision(r.WithContext(ctx), "0"))
+	if answer.Code != http.StatusOK {
+		absent.release()
+		return
+	}
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(answer.Body.Bytes())
+}
+
+func withRevision(r *http.Request, revision string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Header.Set(UnmanagedHeader, revision)
+	return r
+}
+
+// revision asks the control plane for the present resourceVersion of the kind.
+func revision(r *http.Request, next http.Handler) string {
+	ask := r.Clone(r.Context())
+	ask.Header.Set("Accept", "application/json")
+	ask.Header.Del("Accept-Encoding")
+	ask.URL.RawQuery = url.Values{"limit": {"1"}}.Encode()
+	answer := httptest.NewRecorder()
+	next.ServeHTTP(answer, ask)
+	var list struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(answer.Body.Bytes(), &list) != nil || list.Metadata.ResourceVersion == "" {
+		return "0"
+	}
+	return list.Metadata.ResourceVersion
+}
+
+// absentWriter holds a 404 back, so that another answer can take its place.
+type absentWriter struct {
+	http.ResponseWriter
+	caught bool
+	body   []byte
+	header http.Header
+}
+
+// Unwrap lets http.ResponseController reach the inner writer.
+func (w *absentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Header is a copy of its own until the status is known.
+func (w *absentWriter) Header() http.Header {
+	if w.header == nil {
+		w.header = w.ResponseWriter.Header().Clone()
+		if w.header == nil {
+			w.header = http.Header{}
+		}
+	}
+	return w.header
+}
+
+func (w *absentWriter) WriteHeader(code int) {
+	if code == http.StatusNotFound {
+		w.caught = true
+		return
+	}
+	w.commit(code)
+}
+
+func (w *absentWriter) commit(code int) {
+	for name, values := range w.Header() {
+		w.ResponseWriter.Header()[name] = values
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *absentWriter) Write(b []byte) (int, error) {
+	if w.caught {
+		w.body = append(w.body, b...)
+		return len(b), nil
+	}
+	if w.header != nil {
+		for name, values := range w.header {
+			w.ResponseWriter.Header()[name] = values
+		}
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// release sends the held answer.
+func (w *absentWriter) release() {
+	w.commit(http.StatusNotFound)
+	_, _ = w.ResponseWriter.Write(w.body)
+}
