@@ -1,0 +1,182 @@
+package cachetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Widgets is the only resource that a Member has.
+var Widgets = cache.Resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+	Kind:                 "Widget", Namespaced: true, Encoding: cache.JSON,
+}
+
+// Member is an API server to play with: it has one resource, streams initial
+// events and watches it, and knows its own identity. It is safe for concurrent
+// use.
+type Member struct {
+	mu      sync.Mutex
+	uid     types.UID
+	rv      int
+	objects map[string]widget
+	events  []widget
+	changed chan struct{}
+	broken  bool
+}
+
+type widget struct {
+	name, uid string
+	rv        int
+	deleted   bool
+}
+
+// NewMember makes an empty member whose kube-system namespace has a UID.
+func NewMember(uid types.UID) *Member {
+	return &Member{uid: uid, rv: 1, objects: map[string]widget{}, changed: make(chan struct{})}
+}
+
+// Set creates or changes an object of namespace "d".
+func (m *Member) Set(name string) {
+	m.change(func() {
+		w, ok := m.objects[name]
+		if !ok {
+			w = widget{name: name, uid: fmt.Sprintf("%s-%s-%d", m.uid, name, m.rv)}
+		}
+		w.rv = m.rv
+		m.objects[name] = w
+		m.events = append(m.events, w)
+	})
+}
+
+// Remove deletes an object.
+func (m *Member) Remove(name string) {
+	m.change(func() {
+		w := m.objects[name]
+		delete(m.objects, name)
+		w.rv, w.deleted = m.rv, true
+		m.events = append(m.events, w)
+	})
+}
+
+// Break makes every request fail, and ends those that are open, until Heal.
+func (m *Member) Break(broken bool) {
+	m.change(func() { m.broken = broken })
+}
+
+func (m *Member) change(fn func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rv++
+	fn()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// ServeHTTP implements http.Handler.
+func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	broken := m.broken
+	m.mu.Unlock()
+	q := r.URL.Query()
+	switch {
+	case broken:
+		http.Error(w, "broken", http.StatusInternalServerError)
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		reply(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, m.uid)
+	case r.URL.Path == "/apis":
+		reply(w, `{"kind":"APIGroupList","groups":[]}`)
+	case r.URL.Path != "/apis/example.com/v1/widgets":
+		http.NotFound(w, r)
+	case q.Get("watch") != "true":
+		m.list(w)
+	case q.Get("sendInitialEvents") == "true":
+		m.watch(w, r, -1)
+	default:
+		from, err := strconv.Atoi(q.Get("resourceVersion"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		m.watch(w, r, from)
+	}
+}
+
+func reply(w http.ResponseWriter, format string, args ...any) {
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, format, args...)
+}
+
+func (m *Member) sorted() []widget {
+	all := make([]widget, 0, len(m.objects))
+	for _, o := range m.objects {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b widget) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+func (m *Member) list(w http.ResponseWriter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	items := []string{}
+	for _, o := range m.sorted() {
+		items = append(items, o.json())
+	}
+	reply(w, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`, m.rv, strings.Join(items, ","))
+}
+
+func (o widget) json() string {
+	return fmt.Sprintf(`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"namespace":"d","name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"n":%d}}`, o.name, o.uid, o.rv, o.rv)
+}
+
+// watch streams from an RV, or from a complete state where that is negative.
+func (m *Member) watch(w http.ResponseWriter, r *http.Request, from int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	encoder := json.NewEncoder(w)
+	send := func(typ, object string) bool {
+		return encoder.Encode(map[string]any{"type": typ, "object": json.RawMessage(object)}) == nil
+	}
+	m.mu.Lock()
+	if from < 0 {
+		for _, o := range m.sorted() {
+			send("ADDED", o.json())
+		}
+		from = m.rv
+		send("BOOKMARK", fmt.Sprintf(`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, from))
+	}
+	m.mu.Unlock()
+	for r.Context().Err() == nil {
+		m.mu.Lock()
+		for _, o := range m.events {
+			if o.rv <= from {
+				continue
+			}
+			typ := "MODIFIED"
+			if o.deleted {
+				typ = "DELETED"
+			}
+			send(typ, o.json())
+			from = o.rv
+		}
+		changed, broken := m.changed, m.broken
+		m.mu.Unlock()
+		w.(http.Flusher).Flush()
+		if broken {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+		}
+	}
+}
