@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/routine"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
@@ -31,6 +33,7 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, info *reque
 		kind:      k,
 		query:     &q,
 		encoder:   newEventEncoder(k, f, h.tables),
+		batch:     chunk,
 		bookmarks: newBookmarkClock(time.Now(), watchTimeout(q.TimeoutSeconds, h.MinRequestTimeout), h.BookmarkInterval),
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -42,6 +45,13 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, info *reque
 	}
 	if stream.watcher != nil {
 		warn(w, warnings(q.selection.gaps(c.Gaps())))
+	}
+	if wsstream.IsWebSocketRequest(r) {
+		stream.encoder.asMessages()
+		stream.batch = 0
+		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { stream.serveWebSocket(ctx, cancel, w, r) })
+		cancel()
+		return nil
 	}
 	if err := stream.open(w, r); err != nil {
 		cancel()
@@ -99,6 +109,15 @@ func (c *bookmarkClock) advance(now time.Time) {
 	}
 }
 
+// eventBody is where the framed events go.
+type eventBody interface {
+	// write may hold back until flush; send does both.
+	write(p []byte) error
+	flush() error
+	send(p []byte) error
+	close()
+}
+
 // watchStream is one stream of events. Its goroutine is the request's.
 type watchStream struct {
 	handler   *Handler
@@ -110,7 +129,8 @@ type watchStream struct {
 	initial cache.Snapshot // nil when no initial events are sent
 	watcher cache.Watcher  // nil when failed is set
 	failed  error          // told as the only event
-	body    *watchBody
+	body    eventBody
+	batch   int // bytes of initial events that are sent together
 }
 
 // begin takes the snapshot of the initial events and registers the watcher
@@ -171,7 +191,7 @@ func (x *watchStream) serve(ctx context.Context, cancel context.CancelFunc) {
 	}
 	if x.failed != nil {
 		utilflowcontrol.WatchInitialized(ctx)
-		x.body.send(x.encoder.failure(x.failed))
+		x.end(ctx, x.failed)
 		return
 	}
 	err := x.sendInitial(ctx)
@@ -191,7 +211,9 @@ func (x *watchStream) end(ctx context.Context, err error) {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errClientGone) || errors.Is(err, cache.ErrClosed) {
 		return
 	}
-	x.body.send(x.encoder.failure(statusError(err, &request.RequestInfo{})))
+	if err := x.body.send(x.encoder.failure(statusError(err, &request.RequestInfo{}))); err != nil {
+		klog.FromContext(ctx).V(4).Info("Client left before it was told why its watch ends", "err", err)
+	}
 }
 
 // sendInitial sends the snapshot as ADDED events and, to those who take
@@ -206,7 +228,7 @@ func (x *watchStream) sendInitial(ctx context.Context) error {
 		if buf, err = x.encoder.appendEvent(buf, eventAdded, o); err != nil {
 			return err
 		}
-		if len(buf) < chunk {
+		if len(buf) < x.batch {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

@@ -64,6 +64,7 @@ type eventEncoder struct {
 	media       string
 	first, rest encoder
 	sent        bool
+	bare        bool // protobuf without its length, for messages
 	// memoKeys of the events, by whether it is the first, and by type.
 	memoKeys [2][eventNone]string
 	scratch  []byte
@@ -82,6 +83,17 @@ func newEventEncoder(k *kind, f form, tables *tableMaker) *eventEncoder {
 		}
 	}
 	return e
+}
+
+// asMessages leaves out the framing: a message has its own bounds. What is
+// kept of an event is then other bytes, under other keys.
+func (e *eventEncoder) asMessages() {
+	e.bare = true
+	for i := range e.memoKeys {
+		for t := range e.memoKeys[i] {
+			e.memoKeys[i][t] += "|message"
+		}
+	}
 }
 
 func (e *eventEncoder) contentType() string {
@@ -174,7 +186,9 @@ func (e *eventEncoder) appendFrame(dst []byte, t watchType, object []byte) []byt
 	extension := protowire.SizeTag(rawExtensionRaw) + protowire.SizeBytes(len(object))
 	size := protowire.SizeTag(watchEventType) + protowire.SizeBytes(len(name)) +
 		protowire.SizeTag(watchEventObject) + protowire.SizeBytes(extension)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(size)) //nolint:gosec // an object is far below 4 GiB
+	if !e.bare {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(size)) //nolint:gosec // an object is far below 4 GiB
+	}
 	dst = protowire.AppendTag(dst, watchEventType, protowire.BytesType)
 	dst = protowire.AppendString(dst, name)
 	dst = protowire.AppendTag(dst, watchEventObject, protowire.BytesType)
