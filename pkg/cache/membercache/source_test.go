@@ -12,6 +12,8 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -198,5 +200,28 @@ func TestInvalidSources(t *testing.T) {
 		if err := f.cache.SetSource(s); !errors.Is(err, ErrConfig) {
 			t.Errorf("%q: %v", s.Name, err)
 		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	f := newFleet(t)
+	m := cachetest.NewMember("u1")
+	m.Set("x")
+	f.join("m1", "u1", 1, serve(t, m))
+	f.await("x=u1-x")
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(f.cache); err != nil {
+		t.Fatal(err)
+	}
+	got, err := testutil.GatherAndCount(registry, "isthmus_cache_objects", "isthmus_cache_source_connected", "isthmus_cache_feed_relists_total", "isthmus_cache_watchers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The feeds of managed copies count their relists as well.
+	if got < 4 {
+		t.Errorf("%d metrics", got)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
 	}
 }
