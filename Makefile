@@ -6,7 +6,7 @@ SHELL := /usr/bin/env bash
 .DELETE_ON_ERROR:
 
 KUBERNETES_VERSION := v1.37.2
-MODULES := . e2e e2e/kwok e2e/metricsserver hack/tools
+MODULES := . e2e e2e/kubelet e2e/kwok e2e/metricsserver hack/tools
 COMMANDS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
 E2E_TIMEOUT ?= 20m
 MEMBERS ?= 2
@@ -82,6 +82,7 @@ test-live: ## The tests in pkg/ that need real member clusters
 .PHONY: test-e2e
 test-e2e: ## Tests against real member clusters on loopback
 	@hack/prerequisites.sh e2e
+	cd e2e/kubelet && go test ./... -timeout $(E2E_TIMEOUT)
 	cd e2e && go test ./... -timeout $(E2E_TIMEOUT)
 
 .PHONY: fuzz

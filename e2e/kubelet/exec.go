@@ -76,14 +76,7 @@ func (e executor) ExecInContainer(ctx context.Context, _, _, _ string, command [
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Exec", "pod", klog.KObj(e.container.pod), "container", e.container.name, "command", command, "tty", tty)
-	streams := processStreams{in: in}
-	// A nil *Stream in an interface would not be nil; absent streams are nil.
-	if out != nil {
-		streams.out = out
-	}
-	if errOut != nil {
-		streams.err = errOut
-	}
+	streams := processStreams{in: in, out: out, err: errOut}
 	if tty {
 		err = runTerminal(ctx, p, streams, resize)
 	} else {

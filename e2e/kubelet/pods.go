@@ -21,6 +21,14 @@ var (
 	ErrBadRequest = errors.New("bad request")
 )
 
+// refusal is an ErrBadRequest whose text is a kubelet's.
+type refusal struct{ text string }
+
+func (r refusal) Error() string      { return r.text }
+func (refusal) Is(target error) bool { return target == ErrBadRequest }
+
+func refuse(format string, args ...any) error { return refusal{fmt.Sprintf(format, args...)} }
+
 // APIPods asks a kube-apiserver for Pods.
 type APIPods struct {
 	Server string // https://HOST:PORT
@@ -109,13 +117,13 @@ func checkLog(pod *corev1.Pod, name string, previous bool) error {
 	status := containerStatus(pod, name)
 	switch {
 	case previous && (status == nil || status.RestartCount == 0):
-		return fmt.Errorf("%w: previous terminated container %q in pod %q not found", ErrBadRequest, name, pod.Name)
+		return refuse("previous terminated container %q in pod %q not found", name, pod.Name)
 	case previous:
 		return nil
 	case status == nil:
-		return fmt.Errorf("%w: container %q in pod %q is not available", ErrBadRequest, name, pod.Name)
+		return refuse("container %q in pod %q is not available", name, pod.Name)
 	case status.State.Waiting != nil && status.RestartCount == 0:
-		return fmt.Errorf("%w: container %q in pod %q is waiting to start: %s", ErrBadRequest, name, pod.Name, status.State.Waiting.Reason)
+		return refuse("container %q in pod %q is waiting to start: %s", name, pod.Name, status.State.Waiting.Reason)
 	}
 	return nil
 }

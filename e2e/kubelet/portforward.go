@@ -22,7 +22,7 @@ const echoPort = 7
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.pod(r.Context(), r)
 	if err == nil && pod.Status.Phase != corev1.PodRunning {
-		err = fmt.Errorf("%w: pod %q is not running: its phase is %s", ErrBadRequest, pod.Name, pod.Status.Phase)
+		err = refuse("pod %q is not running: its phase is %s", pod.Name, pod.Status.Phase)
 	}
 	if err != nil {
 		writeError(w, err)

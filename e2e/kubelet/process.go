@@ -147,6 +147,7 @@ func runPiped(ctx context.Context, cmd *exec.Cmd, streams processStreams) error 
 		_ = f.SetReadDeadline(time.Now().Add(lingering)) // wakes a pending read; input has none
 	}
 	copies.Wait()
+	signalGroup(cmd, syscall.SIGKILL) // what it left in the background
 	return err
 }
 
@@ -171,7 +172,7 @@ func deliver(w io.Writer, r io.Reader) {
 const lingering = time.Second
 
 type drainedPipe struct {
-	*os.File
+	file   *os.File
 	exited <-chan struct{}
 }
 
@@ -180,29 +181,23 @@ type drainedPipe struct {
 func (p drainedPipe) Read(b []byte) (int, error) {
 	select {
 	case <-p.exited:
-		if err := p.SetReadDeadline(time.Now().Add(lingering)); err != nil {
+		if err := p.file.SetReadDeadline(time.Now().Add(lingering)); err != nil {
 			return 0, err
 		}
 	default:
 	}
-	n, err := p.File.Read(b)
+	n, err := p.file.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = io.EOF
 	}
 	return n, err
 }
 
-// WriteTo hides that of os.File, which would pass Read by.
-func (p drainedPipe) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{readerFunc(p.Read)})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
 // hangUp is how long a process has to end after its client has gone.
 const hangUp = time.Second
+
+// signalGroup reaches the process and its descendants; gone is what we want.
+func signalGroup(cmd *exec.Cmd, sig syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, sig) }
 
 // wait ends the process' group when the context ends.
 func wait(ctx context.Context, cmd *exec.Cmd) error {
@@ -213,14 +208,12 @@ func wait(ctx context.Context, cmd *exec.Cmd) error {
 		return statusOf(err)
 	case <-ctx.Done():
 	}
-	signal := func(sig syscall.Signal) { _ = syscall.Kill(-cmd.Process.Pid, sig) } // gone is what we want
-	signal(syscall.SIGHUP)
+	signalGroup(cmd, syscall.SIGHUP)
 	select {
 	case err := <-ended:
-		signal(syscall.SIGKILL) // descendants that ignored it
 		return statusOf(err)
 	case <-time.After(hangUp):
-		signal(syscall.SIGKILL)
+		signalGroup(cmd, syscall.SIGKILL)
 		return statusOf(<-ended)
 	}
 }
@@ -275,6 +268,7 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, streams processStreams, res
 	// The kernel hangs the terminal up with its session's leader, which ends
 	// the copy after the last output.
 	copied.Wait()
+	signalGroup(cmd, syscall.SIGKILL) // what ignored the hang-up
 	return err
 }
 

@@ -122,8 +122,8 @@ type container struct {
 	dir  string // its own folder
 }
 
-// folder is where files of the container lie; podDir that of the Pod's UID,
-// so that a Pod of the same name starts empty.
+// container finds the one that the path names. Its folder goes by the Pod's
+// UID, so that another Pod of the same name starts empty.
 func (s *Server) container(ctx context.Context, r *http.Request) (*container, error) {
 	pod, err := s.pod(ctx, r)
 	if err != nil {

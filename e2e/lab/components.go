@@ -15,6 +15,7 @@ func (m *Member) defineComponents() {
 	m.add("kube-controller-manager", m.set.Path("kube-controller-manager"), m.controllerManagerFlags())
 	m.add("kube-scheduler", m.set.Path("kube-scheduler"), m.schedulerFlags())
 	m.add("kwok", m.set.Path("kwok"), m.kwokFlags())
+	m.add("lab-kubelet", m.kubelet, m.kubeletFlags())
 	if m.opts.Metrics {
 		m.add("metrics-server", m.set.Path("metrics-server"), m.metricsFlags())
 	}
@@ -112,10 +113,27 @@ func (m *Member) kwokFlags() []string {
 		"--node-ip=127.0.0.1",
 		"--cidr=" + podCIDR(m.opts.Name),
 		"--node-port=" + strconv.Itoa(m.ports.Kubelet),
-		fmt.Sprintf("--server-address=127.0.0.1:%d", m.ports.Kubelet),
+		fmt.Sprintf("--server-address=127.0.0.1:%d", m.ports.Kwok),
 		"--tls-cert-file=" + m.pki.path("kubelet.crt"),
 		"--tls-private-key-file=" + m.pki.path("kubelet.key"),
 		"--node-lease-duration-seconds=40",
+		"--v=WARN",
+	}
+}
+
+// kubeletFlags: the nodes lead to it, and it leads to kwok for their metrics.
+func (m *Member) kubeletFlags() []string {
+	return []string{
+		"--cluster=" + m.opts.Name,
+		"--dir=" + filepath.Dir(m.podLogPath()),
+		fmt.Sprintf("--address=127.0.0.1:%d", m.ports.Kubelet),
+		"--ca=" + m.pki.path("ca.crt"),
+		"--tls-cert-file=" + m.pki.path("kubelet.crt"),
+		"--tls-private-key-file=" + m.pki.path("kubelet.key"),
+		"--apiserver=https://" + m.Address(),
+		"--client-cert-file=" + m.pki.path("kwok.crt"),
+		"--client-key-file=" + m.pki.path("kwok.key"),
+		fmt.Sprintf("--upstream=https://127.0.0.1:%d", m.ports.Kwok),
 	}
 }
 

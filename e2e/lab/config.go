@@ -135,70 +135,26 @@ func (m *Member) AppendLog(line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// kwokStreams: a container's exec is a command on this machine, its log and
-// attach are one file, port 7 echoes and every other port speaks HTTP.
-const kwokStreams = `apiVersion: config.kwok.x-k8s.io/v1alpha1
+// kwokOptions: the streams of Pods are the lab's own kubelet's.
+const kwokOptions = `apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options:
-  enableDebuggingHandlers: true
+  enableDebuggingHandlers: false
   podPlayStageParallelism: 16
   nodePlayStageParallelism: 16
   nodeLeaseParallelism: 4
   podsOnNodeSyncParallelism: 4
   enablePodsOnNodeSyncListPager: true
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: ClusterExec
-metadata: {name: exec}
-spec:
-  execs:
-  - local:
-      workDir: %[2]q
-      envs:
-      - {name: CLUSTER, value: %[1]q}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: ClusterLogs
-metadata: {name: logs}
-spec:
-  logs:
-  - {logsFile: %[3]q, previousLogsFile: %[3]q, follow: true}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: ClusterAttach
-metadata: {name: attach}
-spec:
-  attaches:
-  - {logsFile: %[3]q}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: ClusterPortForward
-metadata: {name: port-forward}
-spec:
-  forwards:
-  - ports: [7]
-    command: ["cat"]
-  - command:
-    - sh
-    - -c
-    - |
-      while IFS= read -r line; do [ "${#line}" -le 1 ] && break; done
-      body="hello from cluster %[1]s"
-      printf 'HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %%d\r\nConnection: close\r\n\r\n%%s\n' $((${#body}+1)) "$body"
 `
 
 func (m *Member) writeKwokConfig() error {
-	work := m.file("exec")
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return err
-	}
 	files, err := filepath.Glob(filepath.Join(m.set.StagesDir(), "*.yaml"))
 	if err != nil {
 		return fmt.Errorf("kwok config: %w", err)
 	}
 	slices.Sort(files)
 	var config bytes.Buffer
-	fmt.Fprintf(&config, kwokStreams, m.opts.Name, work, m.podLogPath())
+	config.WriteString(kwokOptions)
 	for _, file := range files {
 		base := filepath.Base(file)
 		isMetrics := base == "metrics-resource.yaml" || base == "usage-from-annotation.yaml"

@@ -100,6 +100,8 @@ type Member struct {
 	opts  Options
 	set   artifacts.Set
 	ports Ports
+	// kubelet is the binary of the Pods' streams.
+	kubelet string
 
 	pki pki
 	group
@@ -125,8 +127,12 @@ func Start(ctx context.Context, opts Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	kubelet, err := set.EnsureKubelet(ctx, artifacts.Logf(opts.Logf))
+	if err != nil {
+		return nil, err
+	}
 	m := &Member{
-		opts: opts, set: set, pki: pki{filepath.Join(opts.Dir, "pki")},
+		opts: opts, set: set, kubelet: kubelet, pki: pki{filepath.Join(opts.Dir, "pki")},
 		group: group{label: "member " + opts.Name, dir: opts.Dir, daemon: opts.Daemon, logf: opts.Logf},
 	}
 	for attempt := 1; ; attempt++ {
@@ -268,7 +274,9 @@ func (m *Member) waitReady(ctx context.Context, client kubernetes.Interface) err
 			return err
 		}
 	}
-	return nil
+	return m.poll(ctx, "the kubelet", "lab-kubelet", func(ctx context.Context) error {
+		return m.leadNodes(ctx, client)
+	})
 }
 
 func nodeReady(node *corev1.Node, err error) error {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
+	utilexec "k8s.io/client-go/util/exec"
 )
 
 // One member for the whole package: the tests change it and put it right again.
@@ -183,9 +184,9 @@ func testExec(t *testing.T, ctx context.Context, m *Member, client kubernetes.In
 	if err != nil || out != "typed in m1\n" || errOut != "warning\n" {
 		t.Fatalf("out %q, err %q, %v", out, errOut, err)
 	}
-	// kwok reports a failed command as an internal error, not as its exit code.
-	if _, _, err := run("", "sh", "-c", "exit 3"); err == nil || !strings.Contains(err.Error(), "exit status 3") {
-		t.Fatalf("a failed command: %v, want exit status 3", err)
+	var exit utilexec.CodeExitError
+	if _, _, err := run("", "sh", "-c", "exit 3"); !errors.As(err, &exit) || exit.Code != 3 {
+		t.Fatalf("a failed command: %v, want exit code 3", err)
 	}
 }
 
@@ -242,7 +243,7 @@ func testPortForward(t *testing.T, m *Member, client kubernetes.Interface, pod c
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	if err != nil || string(body) != "hello from cluster m1\n" {
+	if err != nil || string(body) != fmt.Sprintf("hello from cluster m1, pod default/%s, port 80\n", pod.Name) {
 		t.Fatalf("port 80: %q, %v", body, err)
 	}
 	echo, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[1].Local))

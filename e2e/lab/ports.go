@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"time"
 )
 
 // ErrNoPort says that no free port was found.
@@ -25,6 +26,12 @@ func freePort(taken map[int]bool) (int, error) {
 	return 0, ErrNoPort
 }
 
+// portComesFree gives whoever holds the port, likely an end of our own earlier
+// process, a moment to let go.
+func portComesFree(port int) bool {
+	return waitUntil(time.Second, func() bool { return !portFree(port) })
+}
+
 func portFree(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -39,12 +46,14 @@ type Ports struct {
 	Etcd      int `json:"etcd"`
 	EtcdPeer  int `json:"etcdPeer"`
 	Kubelet   int `json:"kubelet"`
+	Kwok      int `json:"kwok"`
 	Metrics   int `json:"metrics"`
 }
 
 func (p *Ports) fields() map[string]*int {
 	return map[string]*int{
-		"kube-apiserver": &p.APIServer, "etcd": &p.Etcd, "etcd-peer": &p.EtcdPeer, "kwok": &p.Kubelet, "metrics-server": &p.Metrics,
+		"kube-apiserver": &p.APIServer, "etcd": &p.Etcd, "etcd-peer": &p.EtcdPeer, "lab-kubelet": &p.Kubelet,
+		"kwok": &p.Kwok, "metrics-server": &p.Metrics,
 	}
 }
 
@@ -60,7 +69,7 @@ func (p *Ports) choose(running func(component string) bool, logf Logf) error {
 		if name == "etcd-peer" {
 			owner = "etcd"
 		}
-		if *port != 0 && (running(owner) || portFree(*port)) {
+		if *port != 0 && (running(owner) || portComesFree(*port)) {
 			continue
 		}
 		old := *port
