@@ -84,71 +84,93 @@ type processStreams struct {
 // process' input, and its output is complete when runPiped returns.
 func runPiped(ctx context.Context, cmd *exec.Cmd, streams processStreams) error {
 	cmd.SysProcAttr.Setpgid = true
-	var copies sync.WaitGroup
-	exited := make(chan struct{})
-	var ours, theirs []*os.File
-	closeAll := func(files []*os.File) {
-		for _, f := range files {
-			_ = f.Close() // a pipe; its content is in the copies
-		}
-	}
-	defer func() { closeAll(ours) }()
-	output := func(w io.Writer) (*os.File, error) {
-		r, child, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		ours, theirs = append(ours, r), append(theirs, child)
-		copies.Go(func() { deliver(w, drainedPipe{r, exited}) })
-		return child, nil
-	}
-	var input *os.File
-	err := func() (err error) {
-		if streams.both != nil {
-			cmd.Stdout, err = output(streams.both)
-			cmd.Stderr = cmd.Stdout
-			return err
-		}
-		if streams.out != nil {
-			if cmd.Stdout, err = output(streams.out); err != nil {
-				return err
-			}
-		}
-		if streams.err != nil {
-			if cmd.Stderr, err = output(streams.err); err != nil {
-				return err
-			}
-		}
-		if streams.in != nil {
-			var child *os.File
-			if child, input, err = os.Pipe(); err != nil {
-				return err
-			}
-			ours, theirs = append(ours, input), append(theirs, child)
-			cmd.Stdin = child
-		}
-		return nil
-	}()
+	p := &pipes{exited: make(chan struct{})}
+	defer p.close()
+	err := p.connect(cmd, streams)
 	if err == nil {
 		err = cmd.Start()
 	}
-	closeAll(theirs)
+	closeAll(p.theirs)
 	if err != nil {
-		close(exited)
-		copies.Wait()
+		p.drain()
 		return fmt.Errorf("failed to start: %w", err)
 	}
-	if input != nil {
-		go feed(input, streams.in)
+	if p.input != nil {
+		go feed(p.input, streams.in)
 	}
 	err = wait(ctx, cmd)
-	close(exited)
-	for _, f := range ours {
-		_ = f.SetReadDeadline(time.Now().Add(lingering)) // wakes a pending read; input has none
-	}
-	copies.Wait()
+	p.drain()
 	signalGroup(cmd, syscall.SIGKILL) // what it left in the background
 	return err
+}
+
+// pipes lead between a process and its client.
+type pipes struct {
+	theirs  []*os.File // the process' ends, closed here once it has started
+	outputs []*os.File
+	input   *os.File
+
+	copies sync.WaitGroup
+	exited chan struct{} // closed when the process has ended
+}
+
+// connect makes a pipe for every stream that the client asked for; the others
+// stay /dev/null.
+func (p *pipes) connect(cmd *exec.Cmd, streams processStreams) error {
+	outputs := []struct {
+		from *io.Writer
+		to   io.Writer
+	}{{&cmd.Stdout, streams.out}, {&cmd.Stderr, streams.err}}
+	if streams.both != nil {
+		outputs[0].to, outputs[1].to = streams.both, nil
+	}
+	for _, output := range outputs {
+		if output.to == nil {
+			continue
+		}
+		r, child, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		p.outputs, p.theirs = append(p.outputs, r), append(p.theirs, child)
+		*output.from = child
+		p.copies.Go(func() { deliver(output.to, drainedPipe{r, p.exited}) })
+	}
+	if streams.both != nil {
+		cmd.Stderr = cmd.Stdout
+	}
+	if streams.in == nil {
+		return nil
+	}
+	child, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	p.input, p.theirs = w, append(p.theirs, child)
+	cmd.Stdin = child
+	return nil
+}
+
+// drain returns when the client has all that the ended process wrote.
+func (p *pipes) drain() {
+	close(p.exited)
+	for _, f := range p.outputs {
+		_ = f.SetReadDeadline(time.Now().Add(lingering)) // wakes a read that waits
+	}
+	p.copies.Wait()
+}
+
+func (p *pipes) close() {
+	closeAll(p.outputs)
+	if p.input != nil {
+		_ = p.input.Close() // fed no more, or closed already
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // a pipe whose content has arrived
+	}
 }
 
 // feed passes the client's input on and closes the process' input at its end.

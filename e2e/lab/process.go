@@ -209,7 +209,7 @@ func stopPID(rec pidRecord, grace time.Duration) error {
 	return errors.New("still running after SIGKILL")
 }
 
-// waitUntil polls until the process no longer runs.
+// waitUntil polls until the condition has ended.
 func waitUntil(limit time.Duration, running func() bool) bool {
 	deadline := time.Now().Add(limit)
 	for running() {

@@ -16,7 +16,8 @@ func childAttributes(daemon bool) *syscall.SysProcAttr {
 }
 
 // startTime identifies a process beyond its number: the boot-relative tick at
-// which it started (field 22 of /proc/PID/stat). A zombie counts as gone.
+// which it started (field 22 of /proc/PID/stat). A zombie counts as gone once it
+// is the last of its threads: until then the others hold its ports.
 func startTime(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -28,7 +29,8 @@ func startTime(pid int) (string, error) {
 	if !ok || len(fields) < 20 {
 		return "", fmt.Errorf("pid %d: unreadable stat", pid)
 	}
-	if state := fields[0][0]; state == 'Z' || state == 'X' {
+	threads := string(fields[17])
+	if state := fields[0][0]; state == 'X' || state == 'Z' && threads == "1" {
 		return "", fmt.Errorf("pid %d: %w", pid, ErrNotRunning)
 	}
 	return string(fields[19]), nil

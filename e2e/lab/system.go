@@ -129,7 +129,7 @@ func (s *System) choosePort() error {
 		}
 	}
 	_, ours := liveRecord(filepath.Join(s.dir, "pids", endpointName+".json"))
-	if st.Port == 0 || !ours && !portFree(st.Port) {
+	if st.Port == 0 || !ours && !portComesFree(st.Port) {
 		port, err := freePort(map[int]bool{})
 		if err != nil {
 			return fmt.Errorf("the endpoint: %w", err)

@@ -121,7 +121,7 @@ func Eventually(t testing.TB, limit time.Duration, check func(context.Context) e
 	}
 }
 
-const shownLines = 40
+const shownLines = 25
 
 func showLogs(t testing.TB, name, dir string) {
 	t.Helper()

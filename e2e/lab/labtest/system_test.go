@@ -41,7 +41,7 @@ func TestSystemSurvivesKill(t *testing.T) {
 	}
 	Eventually(t, 2*time.Minute, podsOfBoth)
 
-	before := system.PID("multicluster-apiserver")
+	address, before := system.Address(), system.PID("multicluster-apiserver")
 	if err := system.Kill("multicluster-apiserver"); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +50,9 @@ func TestSystemSurvivesKill(t *testing.T) {
 	}
 	if err := system.Restart(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if system.Address() != address {
+		t.Fatalf("the endpoint moved from %s to %s without need", address, system.Address())
 	}
 	if after := system.PID("multicluster-apiserver"); after == before || after == 0 {
 		t.Fatalf("pid %d, before the kill %d", after, before)
