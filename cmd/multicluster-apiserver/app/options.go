@@ -11,6 +11,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"github.com/isthmus-dev/isthmus/pkg/registry/admission"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 )
 
@@ -42,6 +43,8 @@ func NewOptions() *Options {
 	// Its finalizer is removed by a controller that needs Pods; in the
 	// members the member's own plugin and controller do this.
 	k.Admission.GenericAdmission.DisablePlugins = []string{"StorageObjectInUseProtection"}
+	admission.RegisterReservedLabel(k.Admission.GenericAdmission.Plugins)
+	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder, admission.ReservedLabelPlugin)
 	return o
 }
 
