@@ -3,7 +3,9 @@ package membercache
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +31,17 @@ type member struct {
 	pods    map[cache.Key]*corev1.Pod
 	nodes   map[string]*corev1.Node
 	offline bool
+	queue   []func() // what the feed would bring, while it is cut off
 	sinks   map[string]*merge.Source
+}
+
+// deliver brings an event at once, or when the feed goes on.
+func (m *member) deliver(event func()) {
+	if m.offline {
+		m.queue = append(m.queue, event)
+		return
+	}
+	event()
 }
 
 // machine drives the whole cache without feeds: members write, are cut off,
@@ -121,8 +133,56 @@ func (m *machine) uid() types.UID {
 	return types.UID(fmt.Sprintf("uid-%d", m.uids))
 }
 
-func (m *machine) writePod(t *rapid.T) {
+// observe makes a write visible that the feed has not brought.
+func (m *machine) observe(t *rapid.T, n cache.ClusterName, pod *corev1.Pod) {
+	raw, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rv, err := strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		o   *cache.Object
+		err error
+	}
+	answers := make(chan answer)
+	go func() {
+		o, err := m.col(Pods).Observe(context.Background(), n, pod.Namespace, pod.Name, rv, raw)
+		answers <- answer{o, err}
+	}()
+	for !m.clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	m.clock.Step(2 * time.Second)
+	got := <-answers
+	if got.err != nil || got.o == nil || got.o.SourceRV != rv || got.o.UID != pod.UID {
+		t.Fatalf("observed %+v, %v", got.o, got.err)
+	}
+}
+
+// resume lets the feed of a member bring some of what it has missed.
+func (m *machine) resume(t *rapid.T) {
 	_, mem := m.anyMember(t)
+	if !mem.offline {
+		t.Skip("not cut off")
+	}
+	n := rapid.IntRange(0, len(mem.queue)).Draw(t, "events")
+	for _, event := range mem.queue[:n] {
+		event()
+	}
+	if mem.queue = mem.queue[n:]; len(mem.queue) > 0 {
+		return
+	}
+	mem.offline = false
+	for _, s := range mem.sinks {
+		s.Connected()
+	}
+}
+
+func (m *machine) writePod(t *rapid.T) {
+	n, mem := m.anyMember(t)
 	key := cache.Key{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "ns"), Name: rapid.SampledFrom(podNames).Draw(t, "name")}
 	mem.rv++
 	pod, ok := mem.pods[key]
@@ -134,8 +194,9 @@ func (m *machine) writePod(t *rapid.T) {
 	pod.Labels = map[string]string{"n": fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "label"))}
 	pod.Spec.NodeName = rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node")
 	mem.pods[key] = pod
-	if !mem.offline {
-		put(t, mem.sinks["pods"], pod)
+	mem.deliver(func() { put(t, mem.sinks["pods"], pod) })
+	if mem.offline && rapid.IntRange(0, 2).Draw(t, "observed") == 0 {
+		m.observe(t, n, pod)
 	}
 }
 
@@ -150,9 +211,7 @@ func (m *machine) writeNode(t *rapid.T) {
 	node = node.DeepCopy()
 	node.ResourceVersion = fmt.Sprint(mem.rv)
 	mem.nodes[name] = node
-	if !mem.offline {
-		put(t, mem.sinks["nodes"], node)
-	}
+	mem.deliver(func() { put(t, mem.sinks["nodes"], node) })
 }
 
 func (m *machine) deletePod(t *rapid.T) {
@@ -166,9 +225,7 @@ func (m *machine) deletePod(t *rapid.T) {
 	pod := mem.pods[key].DeepCopy()
 	pod.ResourceVersion = fmt.Sprint(mem.rv)
 	delete(mem.pods, key)
-	if !mem.offline {
-		remove(t, mem.sinks["pods"], pod)
-	}
+	mem.deliver(func() { remove(t, mem.sinks["pods"], pod) })
 }
 
 func (m *machine) deleteNode(t *rapid.T) {
@@ -181,9 +238,7 @@ func (m *machine) deleteNode(t *rapid.T) {
 	node := mem.nodes[rapid.SampledFrom(names).Draw(t, "name")].DeepCopy()
 	node.ResourceVersion = fmt.Sprint(mem.rv)
 	delete(mem.nodes, node.Name)
-	if !mem.offline {
-		remove(t, mem.sinks["nodes"], node)
-	}
+	mem.deliver(func() { remove(t, mem.sinks["nodes"], node) })
 }
 
 func sortedKeys[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
@@ -231,7 +286,7 @@ func (m *machine) heal(t *rapid.T) {
 }
 
 func (m *machine) relistAll(t *rapid.T, mem *member) {
-	mem.offline = false
+	mem.offline, mem.queue = false, nil
 	pods, nodes := mem.sinks["pods"], mem.sinks["nodes"]
 	pods.Begin()
 	for _, k := range sortedKeys(mem.pods, cache.Key.Compare) {
@@ -417,6 +472,7 @@ func TestMachine(t *testing.T) {
 			"delete Node": m.deleteNode,
 			"cut":         m.cut,
 			"heal":        m.heal,
+			"resume":      m.resume,
 			"reserve":     m.reserve,
 			"release":     m.release,
 			"pass":        m.pass,

@@ -289,33 +289,46 @@ func (c *Collection) reresolve(h names.Holder) error {
 	return c.change(identityOf(prev), prev.Key, prev.Raw, prev)
 }
 
+// freshEvery is how often a strict read looks whether the feed has caught up:
+// the look costs as much as the source is large.
+const freshEvery = 20 * time.Millisecond
+
 // AwaitSource waits until the objects of a source are here as they were seen in
 // it at an RV: each at its version or a later one, and none that was gone.
 func (c *Collection) AwaitSource(ctx context.Context, cluster cache.ClusterName, rv uint64, seen map[cache.Key]uint64) error {
-	return c.await(ctx, freshWait, func() bool {
-		s, ok := c.sources[cluster]
-		if !ok || !s.state.Connected {
-			return false
+	for !c.caughtUp(cluster, rv, seen) {
+		timer := c.Now.NewTimer(freshEvery)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
 		}
-		if s.state.Position >= rv {
-			return true
-		}
-		for key, at := range seen {
-			h := names.Holder{Cluster: cluster, Source: key}
-			if was, ok := c.hidden[h]; ok && was.sourceRV >= at {
-				continue
-			}
-			o, ok := c.findLocked(h)
-			if !ok || o.SourceRV < at {
-				return false
-			}
-		}
-		return !c.leftOver(cluster, rv, seen)
-	})
+	}
+	return nil
 }
 
-// freshWait is longer than any caller waits.
-const freshWait = time.Hour
+func (c *Collection) caughtUp(cluster cache.ClusterName, rv uint64, seen map[cache.Key]uint64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	s, ok := c.sources[cluster]
+	if !ok || !s.state.Connected {
+		return false
+	}
+	if s.state.Position >= rv {
+		return true
+	}
+	for key, at := range seen {
+		h := names.Holder{Cluster: cluster, Source: key}
+		if was, ok := c.hidden[h]; ok && was.sourceRV >= at {
+			continue
+		}
+		if o, ok := c.findLocked(h); !ok || o.SourceRV < at {
+			return false
+		}
+	}
+	return !c.leftOver(cluster, rv, seen)
+}
 
 // leftOver says whether the source has an object here that is not younger than
 // an RV and was not seen then.

@@ -141,17 +141,14 @@ func (l *log) read(pos uint64) []*cache.Event {
 	return events[pos-l.starts[i] : len(events) : len(events)]
 }
 
-// undo calls fn for the events in (to, from], the youngest first.
-func (l *log) undo(from, to uint64, fn func(*cache.Event)) {
-	for i := len(l.chunks) - 1; i >= 0; i-- {
-		events := l.chunks[i].events
-		for j := len(events) - 1; j >= 0; j-- {
-			switch e := events[j]; {
-			case e.RV <= to:
-				return
-			case e.RV <= from:
-				fn(e)
-			}
-		}
+// between returns the events in (after, upTo] as slices of the log's own.
+func (l *log) between(after, upTo uint64) (all [][]*cache.Event) {
+	end := l.position(upTo)
+	for pos := l.position(after); pos < end; {
+		events := l.read(pos)
+		events = events[:min(uint64(len(events)), end-pos)]
+		all = append(all, events)
+		pos += uint64(len(events))
 	}
+	return all
 }

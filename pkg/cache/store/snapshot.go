@@ -35,12 +35,10 @@ func (s *Store) Snapshot(ctx context.Context, at cache.Version) (*Snapshot, erro
 	if err := s.Await(ctx, at); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at.Match != cache.Exact || at.RV == s.head {
-		return s.currentLocked(), nil
+	if at.Match != cache.Exact {
+		return s.Present(), nil
 	}
-	return s.exactLocked(at.RV)
+	return s.exact(at.RV)
 }
 
 // Present is the snapshot of now.
@@ -58,31 +56,55 @@ func (s *Store) currentLocked() *Snapshot {
 	return s.current
 }
 
-// exactLocked finds a snapshot of the past, or undoes history on a clone of
-// the next younger one.
-func (s *Store) exactLocked(rv uint64) (*Snapshot, error) {
-	now := s.clock.Now()
-	if snap := s.recent.get(rv, now); snap != nil {
-		return snap, nil
+// exact finds a snapshot of the past, or undoes history on a clone of the next
+// younger one. Only the clone is made under the lock.
+func (s *Store) exact(rv uint64) (*Snapshot, error) {
+	snap, undo, err := s.base(rv)
+	if err != nil || len(undo) == 0 {
+		return snap, err
+	}
+	for _, events := range slices.Backward(undo) {
+		for _, e := range slices.Backward(events) {
+			if e.Prev != nil {
+				snap.tree.ReplaceOrInsert(e.Prev)
+			} else {
+				snap.tree.Delete(e.Object)
+			}
+		}
+	}
+	snap.rv = rv
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kept := s.recent.get(rv, s.clock.Now()); kept != nil {
+		return kept, nil // somebody else was faster
+	}
+	s.recent.put(snap, s.clock.Now())
+	return snap, nil
+}
+
+// base returns the snapshot of an RV, or a clone of a younger one and the
+// events that are to be undone on it.
+func (s *Store) base(rv uint64) (*Snapshot, [][]*cache.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rv == s.head {
+		return s.currentLocked(), nil, nil
+	}
+	if snap := s.recent.get(rv, s.clock.Now()); snap != nil {
+		return snap, nil, nil
 	}
 	if rv < s.log.from {
-		return nil, s.expire(rv, s.log.from)
+		return nil, nil, s.expire(rv, s.log.from)
 	}
-	base := s.recent.after(rv)
-	if base == nil {
-		base = s.currentLocked()
+	younger := s.recent.after(rv)
+	if younger == nil {
+		younger = s.currentLocked()
 	}
-	undone := base.tree.Clone()
-	s.log.undo(base.rv, rv, func(e *cache.Event) {
-		if e.Prev != nil {
-			undone.ReplaceOrInsert(e.Prev)
-		} else {
-			undone.Delete(e.Object)
-		}
-	})
-	snap := &Snapshot{rv: rv, tree: undone}
-	s.recent.put(snap, now)
-	return snap, nil
+	undo := s.log.between(rv, younger.rv)
+	if len(undo) == 0 { // no event has that very RV: nothing happened since
+		return &Snapshot{rv: rv, tree: younger.tree}, nil, nil
+	}
+	return &Snapshot{rv: rv, tree: younger.tree.Clone()}, undo, nil
 }
 
 // recent keeps the last used snapshots, for the pages of a LIST.
