@@ -35,7 +35,7 @@ help: ## List the targets
 build: ## Build the programs into bin/
 	@for name in $(COMMANDS); do \
 		echo "building bin/$$name"; \
-		CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '$(LDFLAGS)' -o bin/$$name ./cmd/$$name; \
+		go build -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/$$name ./cmd/$$name; \
 	done
 
 # The program of the lab; nothing else than Go is needed for it.
