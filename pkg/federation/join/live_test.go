@@ -195,6 +195,7 @@ func TestLiveJoinUseUnjoin(t *testing.T) {
 		t.Errorf("member = %+v", m)
 	}
 	t.Run("rights", func(t *testing.T) { checkRights(t, m) })
+	t.Run("new custom resources", func(t *testing.T) { checkCustomGroups(t, f, m) })
 	t.Run("same cluster, two names", func(t *testing.T) {
 		if _, err := f.join(t, "m2b", "m1", nil); !errors.Is(err, ErrAlreadyJoined) {
 			t.Errorf("err = %v, want ErrAlreadyJoined", err)
@@ -389,4 +390,39 @@ func checkUnjoin(t *testing.T, f *fleet) {
 	if out, err := f.unjoin(t, "m1", nil); err != nil || !strings.Contains(out, "nothing to do") {
 		t.Errorf("a second unjoin: %q, %v", out, err)
 	}
+}
+
+// checkCustomGroups creates a CustomResourceDefinition in the control plane:
+// the apply identity may write its objects in the member soon after.
+func checkCustomGroups(t *testing.T, f *fleet, m membership.Member) {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.grow.example.com"}}
+	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: "grow.example.com", Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+	}
+	apply := kubernetes.NewForConfigOrDie(m.Apply)
+	may := func() bool {
+		review, err := apply.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "patch", Group: "grow.example.com", Resource: "widgets", Namespace: "default"}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.Allowed
+	}
+	if may() {
+		t.Error("the right is there before the kind")
+	}
+	crds := apiextensions.NewForConfigOrDie(f.config).ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := crds.Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := crds.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually(t, 10*time.Second, "the apply identity may write widgets", may)
 }
