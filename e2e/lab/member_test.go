@@ -60,6 +60,7 @@ func TestMember(t *testing.T) {
 	t.Run("exec", func(t *testing.T) { testExec(t, ctx, m, client, pod) })
 	t.Run("attach", func(t *testing.T) { testAttach(t, ctx, m, client, pod) })
 	t.Run("port-forward", func(t *testing.T) { testPortForward(t, m, client, pod) })
+	t.Run("streams", func(t *testing.T) { testStreams(t, ctx, m, client, pod) })
 	t.Run("volumes", func(t *testing.T) { testVolumes(t, ctx, client) })
 	t.Run("audit", func(t *testing.T) { testAudit(t, m) })
 	t.Run("freeze", func(t *testing.T) { testFreeze(t, ctx, m, client) })
