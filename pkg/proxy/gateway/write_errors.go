@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
-// causeUnreachable types the cause of an answer that a cluster did not give.
+// Cause types of an answer that a cluster did not give.
 const (
 	causeCredentials metav1.CauseType = "ClusterRefusedCredentials"
 	causeBadAnswer   metav1.CauseType = "ClusterBadAnswer"
