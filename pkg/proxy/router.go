@@ -37,7 +37,9 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		w = annotateAudit(w, r)
+		audited := annotateAudit(w, r, info)
+		defer audited.record()
+		w = audited
 		if to.Target == ToCluster {
 			rt.Gateway.ServeClusterProxy(w, r, to.Cluster, to.Path)
 			return

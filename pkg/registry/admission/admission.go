@@ -19,11 +19,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -35,6 +35,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 // bodyLimit is kube-apiserver's limit of a request body, in bytes.
@@ -137,10 +139,11 @@ func (a *Routed) attributes(r *http.Request, info *request.RequestInfo, op admis
 		if err != nil {
 			return nil, r, nil //nolint:nilerr // the handler reads it again and answers
 		}
-		object, gvk := decode(body)
+		object, gvk := proxy.DecodeObject(body)
 		if object == nil {
 			return nil, r, nil
 		}
+		audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), gvr, info.Subresource, legacyscheme.Codecs)
 		return record(object, nil, gvk, &metav1.CreateOptions{}), r, nil
 	}
 	return a.update(r, info, record)
@@ -157,9 +160,13 @@ func (a *Routed) update(r *http.Request, info *request.RequestInfo, record func(
 	}
 	var object runtime.Object
 	if info.Verb == "patch" {
+		audit.LogRequestPatch(r.Context(), body)
 		object = patched(old, r.Header.Get("Content-Type"), body)
 	} else {
-		object, _ = decode(body)
+		object, _ = proxy.DecodeObject(body)
+		if object != nil {
+			audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}, info.Subresource, legacyscheme.Codecs)
+		}
 	}
 	if object == nil {
 		return nil, r, nil
@@ -185,21 +192,8 @@ func (a *Routed) present(r *http.Request, info *request.RequestInfo) (runtime.Ob
 	if answer.Code != http.StatusOK {
 		return nil, schema.GroupVersionKind{}, nil
 	}
-	object, gvk := decode(answer.Body.Bytes())
+	object, gvk := proxy.DecodeObject(answer.Body.Bytes())
 	return object, gvk, nil
-}
-
-// decode reads JSON, YAML or protobuf of a known kind, or JSON of any kind.
-func decode(body []byte) (runtime.Object, schema.GroupVersionKind) {
-	object, gvk, err := legacyscheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-	if err == nil {
-		return object, *gvk
-	}
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(body); err != nil {
-		return nil, schema.GroupVersionKind{}
-	}
-	return u, u.GroupVersionKind()
 }
 
 // readBody takes at most one byte more than the limit and gives the request a

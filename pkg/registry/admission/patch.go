@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
+
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 // applyPatch returns what the object would look like. An apply patch is judged
@@ -44,7 +46,7 @@ func applyPatch(old runtime.Object, contentType string, patch []byte) (runtime.O
 	if err != nil {
 		return nil, fmt.Errorf("apply the patch: %w", err)
 	}
-	object, _ := decode(result)
+	object, _ := proxy.DecodeObject(result)
 	if object == nil {
 		return nil, fmt.Errorf("the patched object cannot be decoded")
 	}
