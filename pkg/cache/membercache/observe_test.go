@@ -74,6 +74,11 @@ func TestObserve(t *testing.T) {
 			call:   call{7, podAt("7", "new")}, label: "new", waits: time.Second,
 			after: []func(*fixture, *sinkOf){putPod("6", "between"), putPod("7", "new")}, finally: "new",
 		},
+		"the feed is behind for longer": {
+			before: []func(*fixture, *sinkOf){putPod("5", "old")},
+			call:   call{7, podAt("7", "new")}, label: "new", waits: time.Second,
+			after: []func(*fixture, *sinkOf){putPod("6", "between")}, finally: "new",
+		},
 		"and goes on": {
 			before: []func(*fixture, *sinkOf){putPod("5", "old")},
 			call:   call{7, podAt("7", "new")}, label: "new", waits: time.Second,
