@@ -15,7 +15,7 @@ const inotifyPerMember = 12
 var inotifyWarned atomic.Bool // once a process is enough
 
 // warnInotify says when the machine is about to run out of inotify instances:
-// beyond the limit certificates are not reloaded and `logs -f` ends at once,
+// beyond the limit certificates are not reloaded and files cannot be followed,
 // which looks like a fault of whatever is being tested.
 func warnInotify(logf Logf) {
 	data, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
@@ -38,7 +38,7 @@ func warnInotify(logf Logf) {
 		}
 	}
 	if used+inotifyPerMember > limit && !inotifyWarned.Swap(true) {
-		logf("%d of %d inotify instances are in use on this machine; with one more member `logs -f` and attach fail. "+
+		logf("%d of %d inotify instances are in use on this machine; beyond that certificates are not reloaded and watches of files fail. "+
 			"Stop other members or raise it: sysctl -w fs.inotify.max_user_instances=1024", used, limit)
 	}
 }

@@ -254,7 +254,7 @@ func (m *Member) writeState() error {
 
 func (m *Member) waitAPI(ctx context.Context, client kubernetes.Interface) error {
 	return m.poll(ctx, "the API", "kube-apiserver", func(ctx context.Context) error {
-		return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		return failedChecks(client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error())
 	})
 }
 
