@@ -28,6 +28,9 @@ type Options struct {
 	DefaultPolicy   bool
 
 	Kube *kubeapiserver.ServerRunOptions
+
+	// embedded is set when the etcd inside this process is used.
+	embedded bool
 }
 
 // NewOptions returns the defaults.
@@ -142,6 +145,7 @@ func (o *Options) applyPKI(f pki.Files) {
 
 // useEtcd points the storage at the embedded store.
 func (o *Options) useEtcd(endpoint string, f pki.Files) {
+	o.embedded = true
 	t := &o.Kube.Etcd.StorageConfig.Transport
 	t.ServerList = []string{endpoint}
 	t.CertFile, t.KeyFile, t.TrustedCAFile = f.Cert(pki.EtcdClient), f.Key(pki.EtcdClient), f.Cert(pki.EtcdCA)

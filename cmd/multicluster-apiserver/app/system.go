@@ -38,7 +38,7 @@ type system struct {
 	loopback   *rest.Config
 	membership *membership.Controller
 	fleet      *fleet.Fleet // nil with separate gateways
-	engine     *engine.Engine
+	leadership leadership
 	installed  atomic.Bool
 }
 
@@ -47,13 +47,12 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
 	loopback.QPS = -1 // priority and fairness guards the control plane
 	s := &system{options: o, loopback: loopback}
+	s.leadership.alone = o.embedded
+	s.leadership.leads.Store(o.embedded)
 	var err error
-	if s.membership, err = membership.New(membership.Options{ControlPlane: loopback}); err != nil {
-		return nil, fmt.Errorf("set up membership: %w", err)
-	}
-	s.engine, err = engine.New(engine.Config{ControlPlane: loopback, Members: engineDirectory{s.membership}})
+	s.membership, err = membership.New(membership.Options{ControlPlane: loopback, Leads: s.leadership.Leads})
 	if err != nil {
-		return nil, fmt.Errorf("set up the federation engine: %w", err)
+		return nil, fmt.Errorf("set up membership: %w", err)
 	}
 	if len(o.Gateways) > 0 {
 		err = s.useGateways(files)
@@ -127,12 +126,27 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 	}
 	s.installed.Store(true)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return controllers.Run(ctx, s.loopback, servingCA) })
 	group.Go(func() error { return s.membership.Run(ctx) })
-	group.Go(func() error { return s.engine.Run(ctx) })
 	if s.fleet != nil {
 		group.Go(func() error { return s.fleet.Run(ctx) })
 	}
+	group.Go(func() error {
+		return s.leadership.run(ctx, s.loopback, func(ctx context.Context, epoch int64) error {
+			return s.lead(ctx, epoch, servingCA)
+		})
+	})
+	return group.Wait()
+}
+
+// lead runs what only one replica may run.
+func (s *system) lead(ctx context.Context, epoch int64, servingCA []byte) error {
+	federation, err := engine.New(engine.Config{ControlPlane: s.loopback, Members: engineDirectory{s.membership}, Epoch: epoch})
+	if err != nil {
+		return fmt.Errorf("set up the federation engine: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return controllers.Run(ctx, s.loopback, servingCA) })
+	group.Go(func() error { return federation.Run(ctx) })
 	return group.Wait()
 }
 

@@ -1,0 +1,101 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/registry/install"
+)
+
+// leaseName is the Lease that the leading replica holds.
+const leaseName = "isthmus-leader"
+
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+var errLostLease = errors.New("the leader's lease is lost: another replica goes on, this process starts anew")
+
+// leadership is held by one replica at a time. A process with an embedded etcd
+// is alone by construction and leads without a Lease, so that a restart does
+// not wait for an old one to run out.
+type leadership struct {
+	alone bool
+	leads atomic.Bool
+}
+
+// Leads says whether this replica may write on behalf of all.
+func (l *leadership) Leads() bool { return l.leads.Load() }
+
+// run calls lead while this replica leads, with the epoch of its term; it
+// returns when lead does, or with errLostLease.
+func (l *leadership) run(parent context.Context, loopback *rest.Config, lead func(ctx context.Context, epoch int64) error) error {
+	if l.alone {
+		return lead(parent, 0)
+	}
+	client, err := kubernetes.NewForConfig(loopback)
+	if err != nil {
+		return fmt.Errorf("client of the leader election: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name this replica: %w", err)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	result := make(chan error, 1)
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: install.Namespace, Name: leaseName},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true, Name: leaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				l.leads.Store(true)
+				result <- l.lead(ctx, lock, lead)
+				cancel()
+			},
+			OnStoppedLeading: func() { l.leads.Store(false) },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up the leader election: %w", err)
+	}
+	klog.InfoS("Waiting to lead", "lease", leaseName, "identity", lock.Identity())
+	elector.Run(ctx)
+	switch {
+	case stopping(parent):
+		return nil
+	case len(result) > 0:
+		return <-result
+	}
+	return errLostLease
+}
+
+func stopping(ctx context.Context) bool { return ctx.Err() != nil }
+
+// lead reads the term's epoch: the number of times the Lease has changed hands.
+func (l *leadership) lead(ctx context.Context, lock resourcelock.Interface, lead func(ctx context.Context, epoch int64) error) error {
+	record, _, err := lock.Get(ctx)
+	if err != nil {
+		return fmt.Errorf("read the leader's lease: %w", err)
+	}
+	return lead(ctx, int64(record.LeaderTransitions)+1)
+}
