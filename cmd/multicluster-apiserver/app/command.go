@@ -15,13 +15,11 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
-	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 
 	"github.com/isthmus-dev/isthmus/pkg/registry/embeddedetcd"
@@ -77,8 +75,7 @@ func NewCommand() *cobra.Command {
 	for _, set := range flags.FlagSets {
 		cmd.Flags().AddFlagSet(set)
 	}
-	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(cmd, flags, columns)
+	setHelp(cmd, flags)
 	addSubcommands(cmd)
 	return cmd
 }
