@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
@@ -74,7 +75,7 @@ func (h *Handler) liveGet(w http.ResponseWriter, r *http.Request, info *request.
 	}
 	results := h.ask(r, info, targets, sourceName, "")
 	for _, res := range results {
-		if res.err == nil {
+		if res.err == nil && concerned(r, res.doc) {
 			setClusters(w, r, res.cluster)
 			h.renameLive(info, res.cluster, res.doc)
 			return writeLive(w, f, res.doc)
@@ -94,9 +95,13 @@ func (h *Handler) liveList(w http.ResponseWriter, r *http.Request, info *request
 	}
 	targets := h.liveTargets(s.labels)
 	results := h.ask(r, info, targets, "", s.forwarded())
+	dropManaged(r, results)
 	merged := h.merge(info, s, results)
 	if merged == nil {
 		return noAnswer(info, results)
+	}
+	if revision := r.Header.Get(proxy.UnmanagedHeader); revision != "" {
+		ensureChild(merged, "metadata")["resourceVersion"] = revision
 	}
 	warn(w, liveWarnings(results))
 	return writeLive(w, f, merged)
@@ -205,6 +210,28 @@ func (h *Handler) askOne(r *http.Request, info *request.RequestInfo, m Member, n
 	}
 	doc, _, err := parseJSON(resp.Body)
 	return doc, err
+}
+
+// concerned says whether an object is one that the request is about: a read of
+// what members have beside the control plane's templates leaves out the copies
+// of templates.
+func concerned(r *http.Request, doc document) bool {
+	if r.Header.Get(proxy.UnmanagedHeader) == "" {
+		return true
+	}
+	return text(child(child(doc, "metadata"), "labels"), cache.ManagedLabel) != "true"
+}
+
+func dropManaged(r *http.Request, results []live) {
+	for _, res := range results {
+		if res.err != nil {
+			continue
+		}
+		res.doc["items"] = slices.DeleteFunc(list(res.doc, "items"), func(item any) bool {
+			doc, ok := item.(document)
+			return ok && !concerned(r, doc)
+		})
+	}
 }
 
 // renameLive gives an object the name and label that its subject is served with.
