@@ -1,0 +1,255 @@
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab"
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
+)
+
+// kill ends a member's API until revive, at the latest until the end of the test.
+func kill(t testing.TB, m *lab.Member) (revive func()) {
+	t.Helper()
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	dead := true
+	revive = func() {
+		if !dead {
+			return
+		}
+		dead = false
+		ctx, cancel := context.WithTimeout(context.Background(), within(time.Minute))
+		defer cancel()
+		if err := m.Restart(ctx); err != nil {
+			t.Errorf("restart %s: %v", m.Name(), err)
+		}
+	}
+	t.Cleanup(revive)
+	return revive
+}
+
+// command runs a subcommand of the endpoint's program.
+func command(t testing.TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within(2*time.Minute))
+	defer cancel()
+	out, err := world.system.Command(ctx, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// After a restart of the endpoint with a member down a LIST fails rather than
+// omit what the member holds, until somebody declares it absent.
+func TestRestartWithDeadMember(t *testing.T) {
+	awaitLive(t, "m1", "m2")
+	ns := memberNamespace(t, "restart", world.m1, world.m2)
+	runPod(t, world.m1, ns, "a")
+	runPod(t, world.m2, ns, "b")
+	served(t, 20*time.Second, ns, "b", "m2")
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+
+	revive := kill(t, world.m2)
+	started := time.Now()
+	restartEndpoint(t)
+	if took := time.Since(started); took > within(35*time.Second) {
+		t.Errorf("/readyz was green %s after the restart, want at most 35 s", took)
+	}
+	config := configOf(t, world.system)
+	for name, path := range map[string]string{"LIST": pods, "LIST of all": "/api/v1/pods", "WatchList": pods + "?" + watchListQuery} {
+		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
+		a, err := ask(ctx, config, path)
+		cancel()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, want := range []string{"m2", "multicluster-apiserver absent m2"} {
+			if a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.body), want) {
+				t.Errorf("%s answers %d %s, want 503 with %q", name, a.code, a.body, want)
+			}
+		}
+		t.Logf("%s answered %d after %s", name, a.code, a.took.Round(time.Millisecond))
+	}
+	if a := promptly(t, config, pods+"/a"); a.code != http.StatusOK {
+		t.Errorf("GET of a Pod of m1 answers %d", a.code)
+	}
+
+	undo := func() { command(t, "absent", "m2", "--undo") }
+	t.Cleanup(undo)
+	command(t, "absent", "m2")
+	labtest.Eventually(t, within(10*time.Second), func(ctx context.Context) error {
+		a, err := ask(ctx, config, pods)
+		if err != nil {
+			return err
+		}
+		if a.code != http.StatusOK || !a.warns("m2") {
+			return fmt.Errorf("a list after absent m2 answers %d, warnings %q: %s", a.code, a.warnings, a.body)
+		}
+		if _, items := versions(t, a.body); items["a"] == 0 || len(items) != 1 {
+			return fmt.Errorf("a list after absent m2 has %v, want a", items)
+		}
+		return nil
+	})
+	rv, _ := versions(t, mustAsk(t, config, pods).body)
+	open := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
+
+	revive()
+	undo()
+	open.await(t, within(time.Minute), "ADDED b when m2 is back", eventOf("ADDED", "b"))
+	served(t, 5*time.Second, ns, "b", "m2")
+	awaitLive(t, "m1", "m2")
+}
+
+// Numbers only grow, over a restart too, and a watch from any of them says
+// something.
+func TestResourceVersionsNeverGoBack(t *testing.T) {
+	awaitLive(t, "m1", "m2")
+	ns := memberNamespace(t, "versions", world.m1, world.m2)
+	runPod(t, world.m1, ns, "a")
+	runPod(t, world.m2, ns, "b")
+	served(t, 20*time.Second, ns, "b", "m2")
+	served(t, 20*time.Second, ns, "a", "m1")
+	config := configOf(t, world.system)
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+	old, _ := versions(t, mustAsk(t, config, pods).body)
+	highest := old
+	open := mustWatch(t, config, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", pods, old))
+	for i := range 20 {
+		highest = max(highest, label(t, world.m1, ns, "a", i), label(t, world.system, ns, "b", i))
+	}
+	open.await(t, within(10*time.Second), "the last change", func(e seenEvent) bool {
+		highest = max(highest, e.rv(t))
+		return e.Object.Metadata.Name == "b" && e.Object.Metadata.Labels["step"] == "19"
+	})
+	open.await(t, within(10*time.Second), "the last change of a", func(e seenEvent) bool {
+		highest = max(highest, e.rv(t))
+		return e.Object.Metadata.Name == "a" && e.Object.Metadata.Labels["step"] == "19"
+	})
+	list, items := versions(t, mustAsk(t, config, pods).body)
+	for _, rv := range items {
+		highest = max(highest, rv)
+	}
+	highest = max(highest, list)
+
+	restartEndpoint(t)
+	awaitLive(t, "m1", "m2")
+	fresh, items := versions(t, mustAsk(t, config, pods).body)
+	if fresh <= highest {
+		t.Errorf("after a restart a list has the resourceVersion %d; %d was given out before", fresh, highest)
+	}
+	if len(items) != 2 {
+		t.Errorf("after a restart the list has %v, want a and b", items)
+	}
+	answer, err := clientOf(t, world.system).CoreV1().Pods(ns).Patch(t.Context(), "a", types.MergePatchType, stepPatch(100), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rv := rvOf(t, answer); rv <= fresh {
+		t.Errorf("a write after the restart has the resourceVersion %d, the list before it %d", rv, fresh)
+	}
+	for _, from := range []uint64{old, highest - 1, highest, fresh} {
+		t.Run(fmt.Sprintf("from %d", from), func(t *testing.T) { saysSomething(t, ns, from) })
+	}
+	t.Run("future", func(t *testing.T) { futureIsRefused(t, ns, fresh) })
+}
+
+func stepPatch(i int) []byte { return fmt.Appendf(nil, `{"metadata":{"labels":{"step":"%d"}}}`, i) }
+
+// label patches a Pod and returns the resourceVersion that the endpoint gave, 0
+// for a write in a member.
+func label(t testing.TB, cluster any, ns, name string, step int) uint64 {
+	t.Helper()
+	switch c := cluster.(type) {
+	case *lab.Member:
+		if _, err := clientOf(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return 0
+	case *lab.System:
+		pod, err := clientOf(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rvOf(t, pod)
+	}
+	t.Fatalf("%T is no cluster", cluster)
+	return 0
+}
+
+func rvOf(t testing.TB, pod *corev1.Pod) uint64 {
+	t.Helper()
+	return seenEvent{Object: struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Code     int               `json:"code"`
+		Message  string            `json:"message"`
+	}{Metadata: pod.ObjectMeta}}.rv(t)
+}
+
+// saysSomething watches from a resourceVersion while something changes: the
+// change comes, or 410.
+func saysSomething(t *testing.T, ns string, from uint64) {
+	config := configOf(t, world.system)
+	s, err := watch(t.Context(), config, fmt.Sprintf("/api/v1/namespaces/%s/pods?watch=1&resourceVersion=%d", ns, from))
+	var no *refused
+	if errors.As(err, &no) && no.code == http.StatusGone {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	step := time.Now().UnixMilli() % 1_000_000
+	label(t, world.m1, ns, "a", int(step))
+	timeout := time.After(within(5 * time.Second))
+	for {
+		select {
+		case e, ok := <-s.events:
+			switch {
+			case !ok:
+				t.Fatal("the watch ended without an event")
+			case e.Type == "ERROR" && e.Object.Code == http.StatusGone:
+				return
+			case e.Type == "ERROR":
+				t.Fatalf("the watch says %d %s", e.Object.Code, e.Object.Message)
+			case e.rv(t) <= from:
+				t.Fatalf("an event of %d on a watch from %d", e.rv(t), from)
+			case e.Object.Metadata.Labels["step"] == fmt.Sprint(step):
+				return
+			}
+		case <-timeout:
+			t.Fatal("silence: neither the change nor 410")
+		}
+	}
+}
+
+// futureIsRefused: an hour ahead of the log there will be nothing for an hour.
+func futureIsRefused(t *testing.T, ns string, now uint64) {
+	const counterBits = 20
+	ahead := now + uint64(time.Hour.Milliseconds())<<counterBits
+	for _, query := range []string{"watch=1&", "", "resourceVersionMatch=NotOlderThan&"} {
+		ctx, cancel := context.WithTimeout(t.Context(), within(20*time.Second))
+		a, err := ask(ctx, configOf(t, world.system), fmt.Sprintf("/api/v1/namespaces/%s/pods?%sresourceVersion=%d", ns, query, ahead))
+		cancel()
+		if err != nil {
+			t.Fatalf("%q: %v", query, err)
+		}
+		if a.code != http.StatusGatewayTimeout || !strings.Contains(string(a.body), "ResourceVersionTooLarge") {
+			t.Errorf("%q from the future answers %d %s, want 504 ResourceVersionTooLarge", query, a.code, a.body)
+		}
+		if a.took < 2*time.Second || a.took > within(6*time.Second) {
+			t.Errorf("%q from the future took %s, want about 3 s", query, a.took)
+		}
+	}
+}
