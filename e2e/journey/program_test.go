@@ -1,0 +1,36 @@
+package journey
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// One binary, one cluster or many: only KUBECONFIG differs.
+func TestClientProgramUnchanged(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "clientprogram")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/isthmus-dev/isthmus/e2e/clientprogram")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, kubeconfig := range map[string]string{
+		"plain": world.plain.Kubeconfig(), "endpoint": world.system.Kubeconfig(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, binary, "-namespace", namespace(t))
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
