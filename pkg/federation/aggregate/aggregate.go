@@ -8,6 +8,7 @@ package aggregate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -133,9 +134,7 @@ func passOn(in Input) map[string]any {
 
 func clone(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
-	for k, v := range in {
-		out[k] = v
-	}
+	maps.Copy(out, in)
 	return out
 }
 

@@ -49,6 +49,7 @@ const stuck = `{observedGeneration: 7, replicas: 2, updatedReplicas: 1, conditio
   {type: Progressing, status: "False", reason: ProgressDeadlineExceeded, message: too long, lastTransitionTime: "2026-01-03T00:00:00Z"}]}`
 
 func part(t testing.TB, cluster, doc string, change ...func(*Part)) Part {
+	t.Helper()
 	p := Part{Cluster: cluster, Exists: true, Applied: true, Generation: 7, Desired: 2, Status: status(t, doc)}
 	for _, f := range change {
 		f(&p)
@@ -106,8 +107,10 @@ func TestUndecidedGeneration(t *testing.T) {
 }
 
 func TestConditionTimesAndMessages(t *testing.T) {
-	in := Input{Kind: deploymentGK, Generation: 5, Replicas: 4, Decided: true, Parts: []Part{part(t, "m1", done), part(t, "m2", done)},
-		Former: status(t, `{conditions: [{type: Available, status: "True", lastTransitionTime: "2025-06-01T00:00:00Z"}]}`)}
+	in := Input{
+		Kind: deploymentGK, Generation: 5, Replicas: 4, Decided: true, Parts: []Part{part(t, "m1", done), part(t, "m2", done)},
+		Former: status(t, `{conditions: [{type: Available, status: "True", lastTransitionTime: "2025-06-01T00:00:00Z"}]}`),
+	}
 	c := condition(Status(in), "Available")
 	if text(c, "lastTransitionTime") != "2025-06-01T00:00:00Z" {
 		t.Errorf("the transition moved to %s although the status is the same", text(c, "lastTransitionTime"))
@@ -152,37 +155,68 @@ func TestOtherKinds(t *testing.T) {
 		parts  []string
 		want   string
 	}{
-		"StatefulSet": {schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, `{}`,
+		"StatefulSet": {
+			schema.GroupKind{Group: "apps", Kind: "StatefulSet"},
+			`{}`,
 			[]string{`{observedGeneration: 7, replicas: 1, readyReplicas: 1, currentRevision: a, updateRevision: a}`, `{observedGeneration: 7, replicas: 2, readyReplicas: 1, currentRevision: b, updateRevision: c}`},
-			`{observedGeneration: 5, replicas: 3, readyReplicas: 2, currentRevision: b, updateRevision: c}`},
-		"DaemonSet": {schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, `{}`,
+			`{observedGeneration: 5, replicas: 3, readyReplicas: 2, currentRevision: b, updateRevision: c}`,
+		},
+		"DaemonSet": {
+			schema.GroupKind{Group: "apps", Kind: "DaemonSet"},
+			`{}`,
 			[]string{`{observedGeneration: 7, desiredNumberScheduled: 3, numberReady: 2}`, `{observedGeneration: 7, desiredNumberScheduled: 2, numberReady: 2}`},
-			`{observedGeneration: 5, currentNumberScheduled: 0, desiredNumberScheduled: 5, numberMisscheduled: 0, numberReady: 4}`},
-		"Service": {schema.GroupKind{Kind: "Service"}, `{}`,
+			`{observedGeneration: 5, currentNumberScheduled: 0, desiredNumberScheduled: 5, numberMisscheduled: 0, numberReady: 4}`,
+		},
+		"Service": {
+			schema.GroupKind{Kind: "Service"},
+			`{}`,
 			[]string{`{loadBalancer: {ingress: [{hostname: lb.example.net}]}}`, `{loadBalancer: {ingress: [{ip: 10.0.0.1}, {hostname: lb.example.net}]}}`},
-			`{loadBalancer: {ingress: [{hostname: lb.example.net}, {ip: 10.0.0.1}]}}`},
-		"claims bound": {schema.GroupKind{Kind: "PersistentVolumeClaim"}, `{}`,
+			`{loadBalancer: {ingress: [{hostname: lb.example.net}, {ip: 10.0.0.1}]}}`,
+		},
+		"claims bound": {
+			schema.GroupKind{Kind: "PersistentVolumeClaim"},
+			`{}`,
 			[]string{`{phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 2Gi}}`, `{phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}}`},
-			`{phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}}`},
+			`{phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}}`,
+		},
 		"claim pending": {schema.GroupKind{Kind: "PersistentVolumeClaim"}, `{}`, []string{`{phase: Bound}`, `{}`}, `{phase: Pending}`},
 		"claim lost":    {schema.GroupKind{Kind: "PersistentVolumeClaim"}, `{}`, []string{`{phase: Lost}`, `{phase: Pending}`}, `{phase: Lost}`},
-		"CronJob": {schema.GroupKind{Group: "batch", Kind: "CronJob"}, `{}`,
+		"CronJob": {
+			schema.GroupKind{Group: "batch", Kind: "CronJob"},
+			`{}`,
 			[]string{`{active: [{name: a}], lastScheduleTime: "2026-01-01T00:00:00Z"}`, `{active: [{name: b}], lastScheduleTime: "2026-01-02T00:00:00Z"}`},
-			`{active: [{name: a}, {name: b}], lastScheduleTime: "2026-01-02T00:00:00Z"}`},
-		"PodDisruptionBudget": {schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}, `{}`,
+			`{active: [{name: a}, {name: b}], lastScheduleTime: "2026-01-02T00:00:00Z"}`,
+		},
+		"PodDisruptionBudget": {
+			schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"},
+			`{}`,
 			[]string{`{observedGeneration: 7, expectedPods: 2, desiredHealthy: 1, currentHealthy: 2, disruptionsAllowed: 1}`, `{observedGeneration: 7, expectedPods: 1, desiredHealthy: 1, currentHealthy: 1}`},
-			`{observedGeneration: 5, expectedPods: 3, desiredHealthy: 2, currentHealthy: 3, disruptionsAllowed: 1}`},
-		"HorizontalPodAutoscaler": {schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, `{}`,
+			`{observedGeneration: 5, expectedPods: 3, desiredHealthy: 2, currentHealthy: 3, disruptionsAllowed: 1}`,
+		},
+		"HorizontalPodAutoscaler": {
+			schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"},
+			`{}`,
 			[]string{`{observedGeneration: 7, currentReplicas: 2, desiredReplicas: 3}`, `{observedGeneration: 7, currentReplicas: 1, desiredReplicas: 1}`},
-			`{observedGeneration: 5, currentReplicas: 3, desiredReplicas: 4}`},
-		"Jobs run": {schema.GroupKind{Group: "batch", Kind: "Job"}, `{}`,
+			`{observedGeneration: 5, currentReplicas: 3, desiredReplicas: 4}`,
+		},
+		"Jobs run": {
+			schema.GroupKind{Group: "batch", Kind: "Job"},
+			`{}`,
 			[]string{`{active: 1, startTime: "2026-01-02T00:00:00Z"}`, `{succeeded: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Complete, status: "True"}]}`},
-			`{active: 1, succeeded: 1, startTime: "2026-01-01T00:00:00Z"}`},
-		"one Job failed, one runs": {schema.GroupKind{Group: "batch", Kind: "Job"}, `{}`,
+			`{active: 1, succeeded: 1, startTime: "2026-01-01T00:00:00Z"}`,
+		},
+		"one Job failed, one runs": {
+			schema.GroupKind{Group: "batch", Kind: "Job"},
+			`{}`,
 			[]string{`{active: 1, startTime: "2026-01-02T00:00:00Z"}`, `{failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: Failed, status: "True", reason: R}]}`},
-			`{active: 1, failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: FailureTarget, status: "True", reason: R}]}`},
-		"finished is final": {schema.GroupKind{Group: "batch", Kind: "Job"}, `{conditions: [{type: Complete, status: "True"}]}`,
-			[]string{`{active: 1}`}, `{conditions: [{type: Complete, status: "True"}]}`},
+			`{active: 1, failed: 1, startTime: "2026-01-01T00:00:00Z", conditions: [{type: FailureTarget, status: "True", reason: R}]}`,
+		},
+		"finished is final": {
+			schema.GroupKind{Group: "batch", Kind: "Job"},
+			`{conditions: [{type: Complete, status: "True"}]}`,
+			[]string{`{active: 1}`},
+			`{conditions: [{type: Complete, status: "True"}]}`,
+		},
 		"custom resource": {schema.GroupKind{Group: "example.com", Kind: "Foo"}, `{}`, []string{`{observedGeneration: 7, phase: Fine}`}, `{observedGeneration: 5, phase: Fine}`},
 		"unexplained":     {schema.GroupKind{Kind: "ConfigMap"}, `{}`, []string{`{a: b}`}, ``},
 	} {

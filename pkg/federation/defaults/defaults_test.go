@@ -18,7 +18,7 @@ func TestPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]string{}
-	for _, doc := range bytes.Split(raw, []byte("\n---\n")) {
+	for doc := range bytes.SplitSeq(raw, []byte("\n---\n")) {
 		var p policyv1alpha1.ClusterPropagationPolicy
 		if err := yaml.UnmarshalStrict(doc, &p); err != nil {
 			t.Fatal(err)

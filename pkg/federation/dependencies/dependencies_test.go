@@ -37,9 +37,17 @@ func indent(s, by string) string {
 
 func TestOf(t *testing.T) {
 	want := []Ref{
-		{"ConfigMap", "cm-from"}, {"ConfigMap", "cm-key"}, {"ConfigMap", "cm-proj"}, {"ConfigMap", "cm-vol"},
+		{"ConfigMap", "cm-from"},
+		{"ConfigMap", "cm-key"},
+		{"ConfigMap", "cm-proj"},
+		{"ConfigMap", "cm-vol"},
 		{"PersistentVolumeClaim", "data"},
-		{"Secret", "pull"}, {"Secret", "s-csi"}, {"Secret", "s-from"}, {"Secret", "s-key"}, {"Secret", "s-proj"}, {"Secret", "s-vol"},
+		{"Secret", "pull"},
+		{"Secret", "s-csi"},
+		{"Secret", "s-from"},
+		{"Secret", "s-key"},
+		{"Secret", "s-proj"},
+		{"Secret", "s-vol"},
 		{"ServiceAccount", "runner"},
 	}
 	for name, c := range map[string]struct {

@@ -80,7 +80,7 @@ func (m *member) watchRevisionsLocked(ctx context.Context) {
 		return
 	}
 	informer := m.revision
-	m.wg.Go(func() { informer.Run(ctx.Done()) })
+	m.wg.Go(func() { informer.Run(m.ctx.Done()) })
 }
 
 func (m *member) countsOf(namespace, stamp string) []revision.Counts {

@@ -31,6 +31,7 @@ type member struct {
 	engine *Engine
 	client dynamic.Interface
 	queue  workqueue.TypedRateLimitingInterface[marks.Key]
+	ctx    context.Context // of the connection: watches start long after it
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -158,7 +159,7 @@ func (m *member) update(c Member) bool {
 func (e *Engine) connect(ctx context.Context, c Member) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.FromContext(ctx).WithValues("cluster", c.Name)))
 	m := &member{
-		name: c.Name, engine: e, current: c, cancel: cancel,
+		name: c.Name, engine: e, current: c, ctx: ctx, cancel: cancel,
 		queue:   newQueue[marks.Key]("member_" + c.Name),
 		watches: map[schema.GroupKind]*copyWatch{}, applied: map[marks.Key]*applied{},
 	}
@@ -215,7 +216,7 @@ func (e *Engine) stopMembers() {
 }
 
 // useKind watches the copies of a kind in all members.
-func (e *Engine) useKind(gk schema.GroupKind) {
+func (e *Engine) useKind(ctx context.Context, gk schema.GroupKind) {
 	e.mu.Lock()
 	w := e.kinds[gk]
 	if w == nil || w.used {
@@ -227,22 +228,13 @@ func (e *Engine) useKind(gk schema.GroupKind) {
 	e.mu.Unlock()
 	for _, m := range members {
 		if m.client != nil {
-			m.watch(m.context(), w.kind)
+			m.watch(ctx, w.kind)
 		}
 	}
 }
 
-// context for watches that are started later; they end with stop.
-func (m *member) context() context.Context {
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Background().WithValues("cluster", m.name)))
-	stop := m.cancel
-	m.mu.Lock()
-	m.cancel = func() { cancel(); stop() }
-	m.mu.Unlock()
-	return ctx
-}
-
-// watch starts the cache of the copies of a kind, once.
+// watch starts the cache of the copies of a kind, once. It lives as long as
+// the connection, however short ctx is.
 func (m *member) watch(ctx context.Context, k kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,7 +265,7 @@ func (m *member) watch(ctx context.Context, k kind) {
 		klog.FromContext(ctx).Error(err, "Copies cannot be watched", "kind", k.Kind)
 		return
 	}
-	m.wg.Go(func() { w.informer.Run(ctx.Done()) })
+	m.wg.Go(func() { w.informer.Run(m.ctx.Done()) })
 	if k.GroupKind() == deploymentKind {
 		m.watchRevisionsLocked(ctx)
 	}
@@ -286,14 +278,14 @@ func (m *member) copyChanged(k kind, old, obj any) {
 	}
 	o, _ := old.(*copyRecord)
 	n, _ := obj.(*copyRecord)
-	any := n
-	if any == nil {
-		any = o
+	last := n
+	if last == nil {
+		last = o
 	}
-	if any == nil {
+	if last == nil {
 		return
 	}
-	key := marks.Key{GroupVersionKind: k.GroupVersionKind, Namespace: any.Namespace, Name: any.Name}
+	key := marks.Key{GroupVersionKind: k.GroupVersionKind, Namespace: last.Namespace, Name: last.Name}
 	if o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.held != n.held || o.UID != n.UID {
 		m.queue.Add(key)
 	}

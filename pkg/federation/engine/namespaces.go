@@ -19,12 +19,16 @@ import (
 // before a namespace is deleted there. Pods are not among them: those that
 // belong to the namespace's users go with it, as on one cluster.
 var privateKinds = []schema.GroupVersionResource{
-	{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"},
-	{Version: "v1", Resource: "services"}, {Version: "v1", Resource: "serviceaccounts"},
+	{Version: "v1", Resource: "configmaps"},
+	{Version: "v1", Resource: "secrets"},
+	{Version: "v1", Resource: "services"},
+	{Version: "v1", Resource: "serviceaccounts"},
 	{Version: "v1", Resource: "persistentvolumeclaims"},
-	{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "statefulsets"},
+	{Group: "apps", Version: "v1", Resource: "deployments"},
+	{Group: "apps", Version: "v1", Resource: "statefulsets"},
 	{Group: "apps", Version: "v1", Resource: "daemonsets"},
-	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "batch", Version: "v1", Resource: "cronjobs"},
+	{Group: "batch", Version: "v1", Resource: "jobs"},
+	{Group: "batch", Version: "v1", Resource: "cronjobs"},
 	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 }
 

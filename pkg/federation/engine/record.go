@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,12 +37,7 @@ func (t *template) decode() (*unstructured.Unstructured, error) {
 }
 
 func (t *template) hasFinalizer(name string) bool {
-	for _, f := range t.Finalizers {
-		if f == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.Finalizers, name)
 }
 
 // transformTemplate is idempotent, as informers require.

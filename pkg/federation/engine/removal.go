@@ -190,7 +190,7 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 			return err // its contents come first
 		}
 	}
-	e.useKind(key.GroupKind())
+	e.useKind(ctx, key.GroupKind())
 	recorded := map[string]bool{}
 	if b != nil {
 		for _, c := range b.Spec.Clusters {
@@ -260,7 +260,7 @@ func (e *Engine) settleBinding(ctx context.Context, key marks.Key, t *template, 
 // finishRecorded removes what was left behind when its template was deleted.
 func (e *Engine) finishRecorded(ctx context.Context, key marks.Key, b *binding) error {
 	uid := types.UID(b.Annotations[deletedTemplate])
-	e.useKind(key.GroupKind())
+	e.useKind(ctx, key.GroupKind())
 	var left []workv1alpha2.TargetCluster
 	for _, c := range b.Spec.Clusters {
 		m := e.member(c.Name)

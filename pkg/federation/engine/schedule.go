@@ -121,9 +121,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if _, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
 		return nil
 	}
-	want, d, err := e.decide(key, t, b, s)
-	if err != nil || want == nil {
-		return err
+	want, d := e.decide(key, t, b, s)
+	if want == nil {
+		return nil
 	}
 	if b, err = e.record(ctx, key, t, b, want, d); err != nil {
 		return err
@@ -142,15 +142,15 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		}
 	}
 	e.setDecision(key, d)
-	e.tellMembers(key, d)
+	e.tellMembers(ctx, key, d)
 	e.statusQueue.Add(key)
 	return nil
 }
 
 // tellMembers queues the template for its targets and for members that hold a
 // copy.
-func (e *Engine) tellMembers(key marks.Key, d *decision) {
-	e.useKind(key.GroupKind())
+func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision) {
+	e.useKind(ctx, key.GroupKind())
 	for _, m := range e.memberList() {
 		if _, ok := d.targets[m.name]; ok || m.copy(key) != nil {
 			m.queue.Add(key)
@@ -160,7 +160,7 @@ func (e *Engine) tellMembers(key marks.Key, d *decision) {
 
 // decide makes the binding that a template should have, and the decision that
 // goes with it. A nil binding means that nothing is to be done.
-func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv1alpha2.ResourceBindingSpec, *decision, error) {
+func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv1alpha2.ResourceBindingSpec, *decision) {
 	index, overrides := e.policies.current()
 	ref := placement.Template{
 		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
@@ -172,7 +172,7 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 	}
 	required, requiredBy := e.requiredClusters(key)
 	if !matched && len(required) == 0 && b == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	want := &workv1alpha2.ResourceBindingSpec{Resource: workv1alpha2.ObjectReference{
 		APIVersion: ref.APIVersion, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: t.UID,
@@ -200,7 +200,7 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		}
 	}
 	e.place(key, t, b, s, want, required, d)
-	return want, d, nil
+	return want, d
 }
 
 func adoptPolicy(want *workv1alpha2.ResourceBindingSpec, p *placement.Policy) {

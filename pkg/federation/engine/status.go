@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/aggregate"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
@@ -278,8 +277,10 @@ func urgencyOf(former, next map[string]any) urgency {
 		return atOnce
 	}
 	u := whenDue
-	for _, f := range []string{"readyReplicas", "availableReplicas", "updatedReplicas", "numberReady", "numberAvailable",
-		"updatedNumberScheduled", "active", "succeeded", "failed", "phase", "loadBalancer", "currentHealthy", "currentRevision"} {
+	for _, f := range []string{
+		"readyReplicas", "availableReplicas", "updatedReplicas", "numberReady", "numberAvailable",
+		"updatedNumberScheduled", "active", "succeeded", "failed", "phase", "loadBalancer", "currentHealthy", "currentRevision",
+	} {
 		if reflect.DeepEqual(former[f], next[f]) {
 			continue
 		}
@@ -330,7 +331,7 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 		status.SchedulerObservedGeneration, changed = b.Generation, true
 	}
 	if r := b.Spec.RescheduleTriggeredAt; status.LastScheduledTime == nil || r != nil && r.After(status.LastScheduledTime.Time) {
-		status.LastScheduledTime, changed = ptr.To(metav1.Now()), true
+		status.LastScheduledTime, changed = new(metav1.Now()), true
 	}
 	if !changed {
 		return nil

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 )
@@ -146,7 +145,7 @@ func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rende
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
 	defer cancel()
-	u, err := res.Patch(reqCtx, key.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: marks.Manager, Force: ptr.To(true)})
+	u, err := res.Patch(reqCtx, key.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: marks.Manager, Force: new(true)})
 	if err != nil {
 		applies.WithLabelValues(m.name, outcome(err)).Inc()
 		return m.failed(ctx, key, t, err)

@@ -97,8 +97,10 @@ func TestNoDeletionWithoutIntent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		tpl := Template{Found: flag("found"), UID: uid.Draw(t, "uid"), Deleting: flag("deleting"), Finalizer: flag("finalizer"), Orphan: flag("orphan")}
-		b := Binding{Found: flag("binding"), TemplateUID: uid.Draw(t, "buid"), Decided: flag("decided"), Preserve: flag("preserve"),
-			DeletedTemplate: uid.Draw(t, "tomb"), Targets: rapid.SliceOf(rapid.SampledFrom([]string{"m1", "m2"})).Draw(t, "targets")}
+		b := Binding{
+			Found: flag("binding"), TemplateUID: uid.Draw(t, "buid"), Decided: flag("decided"), Preserve: flag("preserve"),
+			DeletedTemplate: uid.Draw(t, "tomb"), Targets: rapid.SliceOf(rapid.SampledFrom([]string{"m1", "m2"})).Draw(t, "targets"),
+		}
 		c := Copy{Found: flag("copy"), Ours: flag("ours"), Held: flag("held"), TemplateUID: uid.Draw(t, "cuid")}
 		v, why := Judge("m1", tpl, b, c)
 		if v == Keep {

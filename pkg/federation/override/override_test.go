@@ -115,8 +115,11 @@ overrideRules:
 	}
 	want := []any{
 		"mirror.local/init@sha256:aa", nil, nil,
-		"mirror.local/nginx:2", []any{"b", "z"}, nil,
-		"mirror.local/team/side", nil, []any{"run"},
+		"mirror.local/nginx:2",
+		[]any{"b", "z"},
+		nil,
+		"mirror.local/team/side", nil,
+		[]any{"run"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -33,8 +33,10 @@ func TestDivideByHand(t *testing.T) {
 		{"seven", 7, servers, true, map[string]int32{"m1": 4, "m2": 2, "m3": 1}},
 		{"one to two", 6, []Share{{Cluster: "a", Weight: 1}, {Cluster: "b", Weight: 2}}, true, map[string]int32{"a": 2, "b": 4}},
 		{"a weight grows", 6, []Share{
-			{Cluster: "a", Weight: 2, Held: 2}, {Cluster: "b", Weight: 1, Held: 2},
-			{Cluster: "c", Weight: 1, Held: 1}, {Cluster: "d", Weight: 1, Held: 1},
+			{Cluster: "a", Weight: 2, Held: 2},
+			{Cluster: "b", Weight: 1, Held: 2},
+			{Cluster: "c", Weight: 1, Held: 1},
+			{Cluster: "d", Weight: 1, Held: 1},
 		}, true, map[string]int32{"a": 3, "b": 1, "c": 1, "d": 1}},
 		{"a tie stays where it is", 3, []Share{{Cluster: "a", Weight: 1, Held: 1}, {Cluster: "b", Weight: 1, Held: 2}}, true, map[string]int32{"a": 1, "b": 2}},
 		{"frozen keeps, the rest is for others", 10, []Share{{Cluster: "a", Weight: 1, Held: 5, Frozen: true}, {Cluster: "b", Weight: 1}}, false, map[string]int32{"a": 5, "b": 5}},

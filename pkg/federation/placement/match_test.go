@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
@@ -23,7 +22,7 @@ func named(t *testing.T, ns, name, selectors string, change ...func(*Policy)) *P
 	return p
 }
 
-func priority(n int32) func(*Policy) { return func(p *Policy) { p.Spec.Priority = ptr.To(n) } }
+func priority(n int32) func(*Policy) { return func(p *Policy) { p.Spec.Priority = new(n) } }
 func preempting(p *Policy)           { p.Spec.Preemption = policyv1alpha1.PreemptAlways }
 func byDefault(p *Policy)            { p.Default = true }
 

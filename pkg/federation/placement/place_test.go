@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -47,9 +46,9 @@ func TestPlace(t *testing.T) {
 	regions := ready("m1", "m2")
 	regions[0].Region, regions[1].Region = "eu", "us"
 	roomy := ready("m1", "m2")
-	roomy[0].Available, roomy[1].Available = ptr.To[int64](10), ptr.To[int64](30)
+	roomy[0].Available, roomy[1].Available = new(int64(10)), new(int64(30))
 	halfKnown := ready("m1", "m2")
-	halfKnown[0].Available = ptr.To[int64](100)
+	halfKnown[0].Available = new(int64(100))
 	for name, c := range map[string]struct {
 		placement string
 		replicas  int32

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
 
@@ -45,9 +44,9 @@ func TestNext(t *testing.T) {
 		"undone":                         {Deployment{Name: "web", Hash: "a"}, []ReplicaSet{a, b, c}, Plan{Current: &a, Number: 4}},
 		"paused and changed":             {Deployment{Name: "web", Hash: "d", Paused: true}, []ReplicaSet{a, c}, Plan{Current: &c, Number: 3}},
 		"paused from birth":              {Deployment{Name: "web", Hash: "d", Paused: true}, nil, Plan{}},
-		"history limit":                  {Deployment{Name: "web", Hash: "c", HistoryLimit: ptr.To[int32](1)}, []ReplicaSet{b, a, c}, Plan{Current: &c, Number: 3, Delete: []ReplicaSet{a}}},
-		"no history":                     {Deployment{Name: "web", Hash: "c", HistoryLimit: ptr.To[int32](0)}, []ReplicaSet{a, b, c}, Plan{Current: &c, Number: 3, Delete: []ReplicaSet{a, b}}},
-		"what still runs is not deleted": {Deployment{Name: "web", Hash: "a", HistoryLimit: ptr.To[int32](0)}, []ReplicaSet{a, b, c}, Plan{Current: &a, Number: 4, Delete: []ReplicaSet{b}}},
+		"history limit":                  {Deployment{Name: "web", Hash: "c", HistoryLimit: new(int32(1))}, []ReplicaSet{b, a, c}, Plan{Current: &c, Number: 3, Delete: []ReplicaSet{a}}},
+		"no history":                     {Deployment{Name: "web", Hash: "c", HistoryLimit: new(int32(0))}, []ReplicaSet{a, b, c}, Plan{Current: &c, Number: 3, Delete: []ReplicaSet{a, b}}},
+		"what still runs is not deleted": {Deployment{Name: "web", Hash: "a", HistoryLimit: new(int32(0))}, []ReplicaSet{a, b, c}, Plan{Current: &a, Number: 4, Delete: []ReplicaSet{b}}},
 		"what is going does not count":   {Deployment{Name: "web", Hash: "b"}, []ReplicaSet{a, dead}, Plan{Create: "web-b", Number: 2}},
 	} {
 		if diff := cmp.Diff(tc.want, Next(tc.d, tc.sets)); diff != "" {
