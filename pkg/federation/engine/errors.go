@@ -14,6 +14,7 @@ import (
 var (
 	errMembersNotSynced = errors.New("the list of clusters is not complete yet")
 	errStale            = errors.New("the cache is behind")
+	errNotServed        = errors.New("copies of the kind cannot be watched in the cluster")
 	errNamespaceMissing = errors.New("the namespace is not there yet")
 	errGoing            = errors.New("the copy is going")
 	errOverride         = errors.New("overrides cannot be applied")

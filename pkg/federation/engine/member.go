@@ -323,7 +323,7 @@ func (m *member) filled(gk schema.GroupKind) error {
 	}
 	if !w.informer.HasSynced() {
 		if why := w.whyNot(); why != "" {
-			return fmt.Errorf("%w: copies of %s: %s", errStale, gk.Kind, why)
+			return fmt.Errorf("%w: %s: %s", errNotServed, gk.Kind, why)
 		}
 		return fmt.Errorf("%w: copies of %s", errStale, gk.Kind)
 	}

@@ -23,7 +23,9 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 	}
 	if err := m.filled(key.GroupKind()); err != nil {
 		m.queue.AddAfter(key, 500*time.Millisecond)
-		m.report(key, m.engine.template(key), fmt.Sprintf("waiting for the cluster: %v", err), true)
+		if errors.Is(err, errNotServed) {
+			m.report(key, m.engine.template(key), err.Error(), true)
+		}
 		return nil
 	}
 	t := m.engine.template(key)
