@@ -34,16 +34,7 @@ const (
 // the endpoint itself fail and come back.
 func TestInformerEquivalence(t *testing.T) {
 	awaitLive(t, "m1", "m2")
-	m3, err := startMember(t.Context(), "m3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m3.Stop(); err != nil {
-			t.Errorf("stop m3: %v", err)
-		}
-	})
-	members := []*lab.Member{world.m1, world.m2, m3}
+	members := []*lab.Member{world.m1, world.m2, world.m3}
 	ns := memberNamespace(t, "equal", members...)
 	seed := uint64(time.Now().UnixNano())
 	r := newRound(t, ns, seed, members)
@@ -275,20 +266,15 @@ func (r *round) killAndRestart(t *testing.T) {
 }
 
 func (r *round) joinAndUnjoin(t *testing.T) {
-	m3 := r.members["m3"]
 	r.judge.set("m3", settling)
-	if err := world.system.Join(t.Context(), "m3", m3.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
+	joinM3(t)
 	r.note("joined")
 	r.settle(t, "m3")
 	r.churn.allow("m3", true)
 	time.Sleep(5 * time.Second)
 	r.churn.allow("m3", false)
 	r.judge.set("m3", settling)
-	if err := world.system.Unjoin(t.Context(), "m3"); err != nil {
-		t.Fatal(err)
-	}
+	command(t, "unjoin", "m3")
 	r.judge.set("m3", absent)
 	r.note("unjoined")
 	time.Sleep(5 * time.Second)

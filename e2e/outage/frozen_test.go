@@ -3,7 +3,9 @@ package outage
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,23 +198,64 @@ func watchesLeaveNothing(t *testing.T, config *rest.Config, path string) {
 	base := goroutines(t, config)
 	for range 3 {
 		time.Sleep(time.Second)
-		base = min(base, goroutines(t, config))
+		if again := goroutines(t, config); again.total < base.total {
+			base = again
+		}
 	}
 	cycle(watches)
 	labtest.Eventually(t, within(20*time.Second), func(context.Context) error {
-		if now := goroutines(t, config); now > base+slack {
-			return fmt.Errorf("%d goroutines after %d watches, %d before", now, watches, base)
+		time.Sleep(time.Second)
+		if now := goroutines(t, config); now.total > base.total+slack {
+			return fmt.Errorf("%d goroutines after %d watches, %d before; more of:\n%s", now.total, watches, base.total, now.more(base))
 		}
 		return nil
 	})
 }
 
-func goroutines(t testing.TB, config *rest.Config) int {
-	t.Helper()
-	var n int
-	body := mustAsk(t, config, "/debug/pprof/goroutine?debug=1").body
-	if _, err := fmt.Sscanf(string(body), "goroutine profile: total %d", &n); err != nil || n < 50 {
-		t.Fatalf("goroutine profile: %d, %v: %.100s", n, err, body)
+// census is a goroutine profile.
+type census struct {
+	total  int
+	stacks map[string]int
+}
+
+// more lists the stacks that have become most numerous.
+func (c census) more(than census) string {
+	grown := map[string]int{}
+	for stack, n := range c.stacks {
+		if n > than.stacks[stack] {
+			grown[stack] = n - than.stacks[stack]
+		}
 	}
-	return n
+	stacks := slices.SortedFunc(maps.Keys(grown), func(a, b string) int { return grown[b] - grown[a] })
+	var b strings.Builder
+	for _, stack := range stacks[:min(len(stacks), 8)] {
+		fmt.Fprintf(&b, "%+d\n%s\n", grown[stack], stack)
+	}
+	return b.String()
+}
+
+func goroutines(t testing.TB, config *rest.Config) census {
+	t.Helper()
+	c := census{stacks: map[string]int{}}
+	body := string(mustAsk(t, config, "/debug/pprof/goroutine?debug=1").body)
+	if _, err := fmt.Sscanf(body, "goroutine profile: total %d", &c.total); err != nil || c.total < 50 {
+		t.Fatalf("goroutine profile: %d, %v: %.100s", c.total, err, body)
+	}
+	for _, block := range strings.Split(body, "\n\n") {
+		head, stack, _ := strings.Cut(block, "\n")
+		if strings.HasPrefix(head, "goroutine profile") {
+			head, stack, _ = strings.Cut(stack, "\n")
+		}
+		var n int
+		if _, err := fmt.Sscanf(head, "%d @", &n); err == nil {
+			var functions []string
+			for _, line := range strings.Split(stack, "\n") {
+				if fields := strings.Fields(line); len(fields) > 3 {
+					functions = append(functions, "  "+fields[2])
+				}
+			}
+			c.stacks[strings.Join(functions, "\n")] += n
+		}
+	}
+	return c
 }

@@ -1,11 +1,12 @@
 // Package outage breaks what the endpoint stands on, and looks at what its
 // clients see meanwhile:
 //
-//	TestMain -> m1, m2 (package lab) -> the endpoint, m1 and m2 joined
+//	TestMain -> m1, m2, m3 (package lab) -> the endpoint, m1 and m2 joined
 //	tests    -> freeze, kill, cut, restart -> client-go, kubectl -> endpoint
 //	         -> compared with the members themselves
 //
-// Every test leaves the two members joined and running, the endpoint serving.
+// Every test leaves m1 and m2 joined and running, m3 running and not joined, and the
+// endpoint serving.
 //
 // ISTHMUS_E2E_PODS=5000 makes the long run: more Pods, faster churn, longer
 // outages. ISTHMUS_E2E_PATIENCE=4 multiplies the limits, for a machine that is
@@ -39,10 +40,10 @@ const (
 
 // world is what all tests share.
 var world struct {
-	dir    string
-	keep   bool
-	m1, m2 *lab.Member
-	system *lab.System
+	dir        string
+	keep       bool
+	m1, m2, m3 *lab.Member
+	system     *lab.System
 }
 
 // size of the run.
@@ -121,9 +122,9 @@ func startWorld() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	var wg sync.WaitGroup
-	var errs [2]error
-	for i, name := range []string{"m1", "m2"} {
-		target := []**lab.Member{&world.m1, &world.m2}[i]
+	var errs [3]error
+	for i, name := range []string{"m1", "m2", "m3"} {
+		target := []**lab.Member{&world.m1, &world.m2, &world.m3}[i]
 		wg.Go(func() { *target, errs[i] = startMember(ctx, name) })
 	}
 	wg.Wait()
@@ -162,7 +163,7 @@ func stopWorld() {
 	if world.system != nil {
 		errs = append(errs, world.system.Stop())
 	}
-	for _, member := range []*lab.Member{world.m1, world.m2} {
+	for _, member := range []*lab.Member{world.m1, world.m2, world.m3} {
 		if member != nil {
 			errs = append(errs, member.Stop())
 		}

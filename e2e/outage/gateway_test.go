@@ -1,0 +1,201 @@
+package outage
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab"
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
+)
+
+const gateway = "cluster-gateway"
+
+// separateGateway runs the same endpoint with a gateway of its own process, and
+// without one again at the end of the test.
+func separateGateway(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	restart := func(options lab.SystemOptions) {
+		for _, name := range []string{gateway, endpoint} {
+			if world.system.PID(name) == 0 {
+				continue
+			}
+			if err := world.system.StopProcess(name, 15*time.Second); err != nil {
+				t.Errorf("stop %s: %v", name, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		system, err := lab.StartSystem(ctx, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		world.system = system
+	}
+	t.Cleanup(func() { restart(systemOptions(t.Logf)) })
+	options := systemOptions(t.Logf)
+	options.Flags = []string{"--gateway", address}
+	options.GatewayFlags = []string{
+		"--certificates", world.system.DataDir() + "/pki", "--endpoint", "https://" + world.system.Address(),
+		"--listen", address, "--metrics-listen", "",
+	}
+	restart(options)
+	if world.system.PID(gateway) == 0 {
+		t.Fatal("the gateway does not run")
+	}
+}
+
+// With the member cache in a process of its own everything works as before, the
+// endpoint does not grow with the Pods, and the gateway's end is survived.
+func TestSeparateGateway(t *testing.T) {
+	awaitLive(t, "m1", "m2")
+	ns := memberNamespace(t, "gateway", world.m1, world.m2)
+	separateGateway(t)
+	awaitLive(t, "m1", "m2")
+	for name, m := range map[string]*lab.Member{"m1": world.m1, "m2": world.m2} {
+		runPod(t, m, ns, "pod-"+name)
+		served(t, 20*time.Second, ns, "pod-"+name, name)
+	}
+	t.Run("verbs", func(t *testing.T) { gatewayVerbs(t, ns) })
+	t.Run("killed", func(t *testing.T) { gatewayIsKilled(t, ns) })
+	t.Run("memory", func(t *testing.T) { endpointStaysSmall(t) })
+}
+
+func gatewayVerbs(t *testing.T, ns string) {
+	config := configOf(t, world.system)
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+	rv, items := versions(t, mustAsk(t, config, pods).body)
+	if items["pod-m1"] == 0 || items["pod-m2"] == 0 {
+		t.Fatalf("the list has %v", items)
+	}
+	s := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
+	all := mustWatch(t, config, pods+"?"+watchListQuery)
+	all.await(t, within(2*time.Second), "the end of the initial events", initialEnd)
+	admin := world.system.Kubeconfig()
+	out := mustKubectl(t, admin, "", "-n", ns, "exec", "pod-m2", "--", "sh", "-c", "echo in $CLUSTER")
+	if !strings.Contains(out, "in m2") {
+		t.Errorf("exec says %q", out)
+	}
+	if out := mustKubectl(t, admin, "", "-n", ns, "logs", "pod-m1"); !strings.Contains(out, "cluster m1") {
+		t.Errorf("logs say %q", out)
+	}
+	mustKubectl(t, admin, "", "-n", ns, "label", "pod", "pod-m1", "step=1")
+	for name, stream := range map[string]*stream{"watch": s, "WatchList": all} {
+		stream.await(t, within(5*time.Second), "MODIFIED pod-m1 on the "+name, eventOf("MODIFIED", "pod-m1"))
+	}
+	runPod(t, world.m2, ns, "victim")
+	s.await(t, within(5*time.Second), "ADDED victim", eventOf("ADDED", "victim"))
+	mustKubectl(t, admin, "", "-n", ns, "delete", "pod", "victim", "--timeout=30s")
+	s.await(t, within(5*time.Second), "DELETED victim", eventOf("DELETED", "victim"))
+}
+
+// gatewayIsKilled: informers of before recover by themselves.
+func gatewayIsKilled(t *testing.T, ns string) {
+	direct := map[string]view{}
+	stores := map[string]interface{ List() []any }{}
+	wl := informer(t, clientOf(t, world.system), ns, true)
+	lw := informer(t, clientOf(t, world.system), ns, false)
+	stores["WatchList"], stores["LIST and WATCH"] = wl, lw
+	if err := world.system.Kill(gateway); err != nil {
+		t.Fatal(err)
+	}
+	clientPods := clientOf(t, world.m1).CoreV1().Pods(ns)
+	if err := clientPods.Delete(t.Context(), "pod-m1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	runPod(t, world.m1, ns, "meanwhile")
+	ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
+	defer cancel()
+	if err := world.system.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*lab.Member{world.m1, world.m2} {
+		direct[m.Name()] = directView(informer(t, clientOf(t, m), ns, true))
+	}
+	labtest.Eventually(t, within(settleLimit), func(context.Context) error {
+		for name, store := range map[string]map[string]view{"WatchList": servedView(wl), "LIST and WATCH": servedView(lw)} {
+			for member, want := range direct {
+				if differ := differences(want, store[member]); len(differ) > 0 {
+					return fmt.Errorf("the informer by %s differs for %s: %v", name, member, differ)
+				}
+			}
+		}
+		return nil
+	})
+	awaitLive(t, "m1", "m2")
+}
+
+// endpointStaysSmall: Pods are the gateway's memory, not the endpoint's.
+func endpointStaysSmall(t *testing.T) {
+	const (
+		grows = 20 // MiB
+		noise = 15 // MiB: what a garbage collector has not given back
+	)
+	pods := 2000
+	if size.pods >= 5000 {
+		pods = 10000
+	}
+	ns := memberNamespace(t, "memory", world.m1, world.m2)
+	mustAsk(t, configOf(t, world.system), "/api/v1/pods")
+	before := residentMiB(t)
+	for _, m := range []*lab.Member{world.m1, world.m2} {
+		deploy(t, m, ns, pods/2)
+	}
+	want := pods / 2 / deployments * deployments * 2
+	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
+		a, err := ask(ctx, configOf(t, world.system), "/api/v1/namespaces/"+ns+"/pods")
+		if err != nil {
+			return err
+		}
+		if _, items := versions(t, a.body); len(items) != want {
+			return fmt.Errorf("%d Pods are served, want %d", len(items), want)
+		}
+		return nil
+	})
+	after := residentMiB(t)
+	t.Logf("the endpoint has %d MiB with %d more Pods, %d MiB before", after, want, before)
+	if after > before+grows+noise {
+		t.Errorf("%d Pods made the endpoint grow from %d to %d MiB, want at most %d more", want, before, after, grows+noise)
+	}
+}
+
+// residentMiB is the memory of the endpoint's process after a collection.
+func residentMiB(t testing.TB) int {
+	t.Helper()
+	least := 0
+	for range 4 {
+		mustAsk(t, configOf(t, world.system), "/debug/pprof/heap?gc=1")
+		time.Sleep(time.Second)
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", world.system.PID(endpoint)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(string(data), "VmRSS:")
+		if !ok {
+			t.Fatalf("no VmRSS in %s", data)
+		}
+		kib, err := strconv.Atoi(strings.Fields(rest)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mib := kib / 1024; least == 0 || mib < least {
+			least = mib
+		}
+	}
+	return least
+}

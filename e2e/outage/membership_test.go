@@ -1,0 +1,292 @@
+package outage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
+)
+
+// A cluster is its kube-system's UID, not its name or address.
+func TestIdentity(t *testing.T) {
+	joinM3(t)
+	awaitLive(t, "m3")
+	t.Run("two names", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
+		defer cancel()
+		out, err := world.system.Command(ctx, "join", "m3b", "--member-kubeconfig", world.m3.Kubeconfig())
+		if err == nil || !strings.Contains(err.Error(), `"m3"`) {
+			t.Errorf("m3 joined as m3b too: %v %s; want a refusal that names m3", err, out)
+		}
+		if _, err := clusterObjects(t).Get(t.Context(), "m3b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the refused Cluster m3b: %v, want none", err)
+		}
+	})
+	t.Run("a name in use", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
+		defer cancel()
+		out, err := world.system.Command(ctx, "join", "m3", "--member-kubeconfig", world.m1.Kubeconfig())
+		if err == nil {
+			t.Errorf("m1 joined as m3: %s", out)
+		}
+	})
+	t.Run("another cluster behind the name", otherClusterIsNotUsed)
+}
+
+// otherClusterIsNotUsed leads the name m3 to m1, with credentials that m1 takes.
+func otherClusterIsNotUsed(t *testing.T) {
+	ns := memberNamespace(t, "identity", world.m1, world.m3)
+	runPod(t, world.m1, ns, "of-m1")
+	runPod(t, world.m3, ns, "of-m3")
+	served(t, 20*time.Second, ns, "of-m3", "m3")
+	saved := map[string]*corev1.Secret{"m3": credentials(t, "m3"), "m3-apply": credentials(t, "m3-apply")}
+	cluster, err := clusterObjects(t).Get(t.Context(), "m3", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _, _ := nestedString(cluster.Object, "spec", "apiEndpoint")
+	m1 := configOf(t, world.m1)
+	stolen := map[string][]byte{"tls.crt": m1.CertData, "tls.key": m1.KeyData, "caBundle": m1.CAData, "token": nil}
+	restore := func() {
+		for name, secret := range saved {
+			setSecret(t, name, map[string][]byte{"tls.crt": nil, "tls.key": nil, "caBundle": secret.Data["caBundle"], "token": secret.Data["token"]})
+		}
+		setAddress(t, address)
+	}
+	t.Cleanup(restore)
+	audit := auditFromNow(t, world.m1)
+	for name := range saved {
+		setSecret(t, name, stolen)
+	}
+	setAddress(t, m1.Host)
+	awaitCondition(t, time.Minute, "m3", "Ready", func(c condition) bool { return c.status == "False" && c.reason == "IdentityChanged" })
+
+	list := mustAsk(t, configOf(t, world.system), "/api/v1/namespaces/"+ns+"/pods?labelSelector="+clusterLabel+"%3Dm3")
+	if _, items := versions(t, list.body); items["of-m3"] == 0 || len(items) != 1 {
+		t.Errorf("as of m3 are served %v, want the last known of-m3", items)
+	}
+	pods := clientOf(t, world.system).CoreV1().Pods(ns)
+	if err := pods.Delete(t.Context(), "of-m3", metav1.DeleteOptions{}); err == nil {
+		t.Error("a delete of a Pod of m3 succeeds while another cluster is behind the name")
+	}
+	at := metav1.ObjectMeta{Namespace: ns, Name: "stray", Labels: map[string]string{clusterLabel: "m3"}}
+	if _, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: at, Spec: barePod(ns, "stray").Spec}, metav1.CreateOptions{}); err == nil {
+		t.Error("a Pod is created in m3 while another cluster is behind the name")
+	}
+	for _, a := range by("admin", audit.read(t)) {
+		if !strings.Contains(a.UserAgent, "outage.test") && !a.ours() {
+			t.Errorf("written to the wrong cluster: %s %s", a.Verb, a.RequestURI)
+		}
+	}
+	restore()
+	awaitLive(t, "m3")
+	served(t, 10*time.Second, ns, "of-m3", "m3")
+}
+
+func setSecret(t testing.TB, name string, data map[string][]byte) {
+	t.Helper()
+	values := map[string]any{}
+	for k, v := range data {
+		if values[k] = any(v); v == nil {
+			values[k] = nil // a merge patch removes it
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"data": values})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ourNamespace, "patch", "secret", name, "--type=merge", "-p", string(patch))
+}
+
+func setAddress(t testing.TB, address string) {
+	t.Helper()
+	mustKubectl(t, world.system.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"apiEndpoint":%q}}`, address))
+}
+
+func nestedString(object map[string]any, path ...string) (string, bool, error) {
+	var at any = object
+	for _, key := range path {
+		m, ok := at.(map[string]any)
+		if !ok {
+			return "", false, nil
+		}
+		at = m[key]
+	}
+	s, ok := at.(string)
+	return s, ok, nil
+}
+
+const onM3 = `
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: on-m3}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: web}]
+  placement: {clusterAffinity: {clusterNames: [m3]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "registry.example.com/web:1"}]}
+`
+
+// Joining and leaving touch nothing in a member but our own identities.
+func TestUnjoinLeavesWorkloads(t *testing.T) {
+	full := memberNamespace(t, "full", world.m3)
+	deploy(t, world.m3, full, 2*deployments)
+	before := uidsIn(t, full)
+	audit := auditFromNow(t, world.m3)
+	joinM3(t)
+	awaitLive(t, "m3")
+	time.Sleep(3 * time.Second) // for what would come late
+	seen := 0
+	for _, user := range []string{"admin", readUser, applyUser} {
+		for _, a := range by(user, audit.read(t)) {
+			if strings.Contains(a.UserAgent, "outage.test") || strings.HasPrefix(a.UserAgent, "kubectl") {
+				continue
+			}
+			seen++
+			if !a.ours() {
+				t.Errorf("the join did %s %s as %s", a.Verb, a.RequestURI, user)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("the audit log has nothing of the join")
+	}
+	t.Run("alive", func(t *testing.T) { aliveMemberLeaves(t, full, before) })
+	t.Run("dead", func(t *testing.T) { deadMemberLeaves(t, full, before) })
+}
+
+// uidsIn lists the running Pods of a namespace of m3.
+func uidsIn(t testing.TB, ns string) []string {
+	t.Helper()
+	pods, err := clientOf(t, world.m3).CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uids []string
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			uids = append(uids, string(pod.UID))
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+func aliveMemberLeaves(t *testing.T, full string, before []string) {
+	ns := endpointNamespace(t, "leave")
+	mustKubectl(t, world.system.Kubeconfig(), onM3, "-n", ns, "apply", "-f", "-")
+	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	managed := uidsIn(t, ns)
+	if len(managed) != 3 {
+		t.Fatalf("m3 runs %d Pods of the Deployment, want 3", len(managed))
+	}
+	config := configOf(t, world.system)
+	// Nothing takes the Pods' place elsewhere: the policy names m3 alone.
+	gone := leavingWatch(t, ns, 3)
+	foreign := leavingWatch(t, full, len(before))
+	command(t, "unjoin", "m3")
+	gone()
+	foreign()
+	if _, items := versions(t, mustAsk(t, config, "/api/v1/pods?labelSelector="+clusterLabel+"%3Dm3").body); len(items) != 0 {
+		t.Errorf("after the unjoin Pods of m3 are served: %v", items)
+	}
+	time.Sleep(3 * time.Second)
+	if now := uidsIn(t, ns); !slices.Equal(now, managed) {
+		t.Errorf("after the unjoin m3 runs the Pods %v, before it %v", now, managed)
+	}
+	if now := uidsIn(t, full); !slices.Equal(now, before) {
+		t.Errorf("after the unjoin m3 runs the unmanaged Pods %v, before it %v", now, before)
+	}
+	identitiesAreGone(t)
+}
+
+// leavingWatch opens a watch; the function that it returns waits for so many
+// DELETED events.
+func leavingWatch(t *testing.T, ns string, pods int) (await func()) {
+	t.Helper()
+	config := configOf(t, world.system)
+	path := "/api/v1/namespaces/" + ns + "/pods"
+	var rv uint64
+	labtest.Eventually(t, within(20*time.Second), func(ctx context.Context) error {
+		a, err := ask(ctx, config, path)
+		if err != nil {
+			return err
+		}
+		var items map[string]uint64
+		if rv, items = versions(t, a.body); len(items) != pods {
+			return fmt.Errorf("%d Pods are served in %s, want %d", len(items), ns, pods)
+		}
+		return nil
+	})
+	s := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, rv))
+	return func() {
+		t.Helper()
+		deleted := map[string]bool{}
+		s.await(t, within(15*time.Second), fmt.Sprintf("DELETED of %d Pods in %s", pods, ns), func(e seenEvent) bool {
+			if e.Type == "DELETED" {
+				deleted[e.Object.Metadata.Name] = true
+			}
+			return len(deleted) == pods
+		})
+	}
+}
+
+func identitiesAreGone(t *testing.T) {
+	t.Helper()
+	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
+		client := clientOf(t, world.m3)
+		roles, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, role := range roles.Items {
+			if strings.HasPrefix(role.Name, "isthmus-") {
+				return fmt.Errorf("the ClusterRole %s is left in m3", role.Name)
+			}
+		}
+		if _, err := client.CoreV1().ServiceAccounts(ourNamespace).Get(ctx, "isthmus-apply", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the ServiceAccount isthmus-apply in m3: %v, want none", err)
+		}
+		return nil
+	})
+}
+
+func deadMemberLeaves(t *testing.T, full string, before []string) {
+	joinM3(t)
+	awaitLive(t, "m3")
+	gone := leavingWatch(t, full, len(before))
+	revive := kill(t, world.m3)
+	const timeout = 5 * time.Second
+	started := time.Now()
+	out := command(t, "unjoin", "m3", "--force", "--timeout", timeout.String())
+	if took := time.Since(started); took > timeout+within(5*time.Second) {
+		t.Errorf("unjoin --force --timeout %s took %s", timeout, took)
+	}
+	if !strings.Contains(out, "unjoin m3 --member-kubeconfig") {
+		t.Errorf("unjoin --force of a dead member does not say how to clean it up: %s", out)
+	}
+	gone()
+	revive()
+	if now := uidsIn(t, full); !slices.Equal(now, before) {
+		t.Errorf("after the forced unjoin m3 runs the Pods %v, before it %v", now, before)
+	}
+	command(t, "unjoin", "m3", "--member-kubeconfig", world.m3.Kubeconfig())
+	identitiesAreGone(t)
+}
