@@ -111,6 +111,8 @@ func (m *Member) kwokFlags() []string {
 		"--config=" + m.file("kwok.yaml"),
 		"--manage-all-nodes=true",
 		"--node-ip=127.0.0.1",
+		// Without it kwok empties the addresses of a node that was NotReady.
+		"--node-name=lab",
 		"--cidr=" + podCIDR(m.opts.Name),
 		"--node-port=" + strconv.Itoa(m.ports.Kubelet),
 		fmt.Sprintf("--server-address=127.0.0.1:%d", m.ports.Kwok),
