@@ -137,10 +137,7 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 	}
 	_, template, _ := strings.Cut(everywhere, "kind: ConfigMap")
 	_, template, _ = strings.Cut(template, "---\n")
-	res := kubectl(t, world.system.Kubeconfig(), strings.ReplaceAll(template, "web", "plain"), "-n", ns, "apply", "-f", "-")
-	if res.code != 0 {
-		t.Fatalf("apply: %s", res.err)
-	}
+	mustKubectl(t, world.system.Kubeconfig(), strings.ReplaceAll(template, "web", "plain"), "-n", ns, "create", "-f", "-")
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
 		_, err := clientOf(t, world.m2).AppsV1().Deployments(ns).Get(ctx, "plain", metav1.GetOptions{})
 		return err

@@ -24,7 +24,7 @@ func TestIdentity(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
 		defer cancel()
 		out, err := world.system.Command(ctx, "join", "m3b", "--member-kubeconfig", world.m3.Kubeconfig())
-		if err == nil || !strings.Contains(err.Error(), `"m3"`) {
+		if err == nil || !strings.Contains(err.Error(), "unjoin m3") {
 			t.Errorf("m3 joined as m3b too: %v %s; want a refusal that names m3", err, out)
 		}
 		if _, err := clusterObjects(t).Get(t.Context(), "m3b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -129,13 +129,13 @@ func TestResourceVersionsNeverGoBack(t *testing.T) {
 	for i := range 20 {
 		highest = max(highest, label(t, world.m1, ns, "a", i), label(t, world.system, ns, "b", i))
 	}
-	open.await(t, within(10*time.Second), "the last change", func(e seenEvent) bool {
+	last := map[string]bool{}
+	open.await(t, within(10*time.Second), "the last changes of both", func(e seenEvent) bool {
 		highest = max(highest, e.rv(t))
-		return e.Object.Metadata.Name == "b" && e.Object.Metadata.Labels["step"] == "19"
-	})
-	open.await(t, within(10*time.Second), "the last change of a", func(e seenEvent) bool {
-		highest = max(highest, e.rv(t))
-		return e.Object.Metadata.Name == "a" && e.Object.Metadata.Labels["step"] == "19"
+		if e.Object.Metadata.Labels["step"] == "19" {
+			last[e.Object.Metadata.Name] = true
+		}
+		return len(last) == 2
 	})
 	list, items := versions(t, mustAsk(t, config, pods).body)
 	for _, rv := range items {
