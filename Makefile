@@ -90,12 +90,22 @@ fuzz: ## Each fuzz target for FUZZ_TIME (10s)
 	hack/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: bench
-bench: ## Benchmarks of the product (BENCH, COUNT, BENCH_OUT choose; read with benchstat)
+bench: ## The product beside a real kube-apiserver with the same PODS (10000); BENCH_FLAGS as in docs/performance.md
+	@hack/prerequisites.sh e2e
+	cd e2e && go run -buildvcs=false ./cmd/bench --pods $(or $(PODS),10000) $(BENCH_FLAGS)
+
+.PHONY: bench-full
+bench-full: ## bench with 1,000 events/s, 1,000 watchers and 10 minutes of churn
+	@hack/prerequisites.sh e2e
+	cd e2e && go run -buildvcs=false ./cmd/bench --full --pods $(or $(PODS),10000) $(BENCH_FLAGS)
+
+.PHONY: bench-micro
+bench-micro: ## Benchmarks of packages (BENCH, COUNT, BENCH_OUT choose; read with benchstat)
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -count $(or $(COUNT),1) \
 		$$(git grep --untracked -lE '^func Benchmark' -- 'pkg/**/*_test.go' | xargs -n1 dirname | sort -u | sed 's#^#./#') | tee $(or $(BENCH_OUT),/dev/null)
 
 .PHONY: benchstat
-benchstat: ## Compare two outputs of bench: make benchstat OLD=a.txt NEW=b.txt
+benchstat: ## Compare two outputs of bench-micro: make benchstat OLD=a.txt NEW=b.txt
 	"$$(hack/tool.sh benchstat)" $(OLD) $(NEW)
 
 .PHONY: mutate

@@ -45,6 +45,7 @@ type Options struct {
 	Endpoint        string
 	Certificates    string
 	MemberResources []string
+	Profiling       bool
 	Logs            *logs.Options
 }
 
@@ -86,6 +87,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind; the same as multicluster-apiserver's flag.")
+	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
 	verflag.AddFlags(fs)
 	return cmd

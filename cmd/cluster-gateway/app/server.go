@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -142,7 +143,18 @@ func (s *server) serveMetrics(ctx context.Context) error {
 		}
 		fmt.Fprintln(w, "ok")
 	})
+	if s.options.Profiling {
+		addProfiles(mux)
+	}
 	return serve(ctx, "--metrics-listen", s.options.MetricsListen, mux, nil)
+}
+
+func addProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 // serve answers on address until ctx ends, then lets requests finish.
