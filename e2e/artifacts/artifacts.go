@@ -54,8 +54,9 @@ func (s Set) HasProduct(name string) bool {
 	return err == nil
 }
 
-// Locate names the folders without building anything. The base folder is
-// .cache/artifacts in the repository, or $ISTHMUS_ARTIFACTS.
+// Locate names the folders without building anything. The base folder of the
+// members' binaries is .cache/artifacts in the repository, or
+// $ISTHMUS_ARTIFACTS.
 func Locate() (Set, error) {
 	root, err := findRoot()
 	if err != nil {
@@ -75,7 +76,8 @@ func Locate() (Set, error) {
 	return Set{
 		Root:       root,
 		Dir:        filepath.Join(base, KubernetesVersion+"-"+key),
-		ProductDir: filepath.Join(base, "product"),
+		// The base may be shared by several working trees.
+		ProductDir: filepath.Join(root, ".cache", "artifacts", "product"),
 	}, nil
 }
 

@@ -129,3 +129,33 @@ func TestVersionFlagsStampWhatKubectlParses(t *testing.T) {
 		}
 	}
 }
+
+func TestEqualContentKeepsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "staging"), filepath.Join(dir, "out")
+	put := func(content string) os.FileInfo {
+		t.Helper()
+		if err := os.WriteFile(from, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := replaceIfNew(from, to, t.Logf); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(to)
+		if err != nil || string(data) != content {
+			t.Fatalf("the file holds %q (%v), want %q", data, err, content)
+		}
+		info, err := os.Stat(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := put("one")
+	if second := put("one"); !os.SameFile(first, second) || !first.ModTime().Equal(second.ModTime()) {
+		t.Error("equal content replaced the file, so whatever runs it is restarted")
+	}
+	if third := put("two"); os.SameFile(first, third) {
+		t.Error("new content was written into the file that may be running")
+	}
+}

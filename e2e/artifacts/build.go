@@ -317,38 +317,41 @@ func (s Set) EnsureProduct(ctx context.Context, logf Logf) error {
 }
 
 // buildProduct lets the go command see its last output, so that an unchanged
-// tree is not linked again, and copies it only when it is new: a program that
-// runs keeps its file, and its time says whether it is out of date.
+// tree is not linked again, and copies it only when its content is new: a
+// program that runs keeps its file, and the file's time says whether it is out
+// of date. The time of go's output says nothing, since go touches it each time.
 func (s Set) buildProduct(ctx context.Context, name string, logf Logf) error {
 	staging, out := filepath.Join(s.ProductDir, ".build-"+name), s.Product(name)
 	args := []string{"build", "-buildvcs=false", "-ldflags", versionFlags(), "-o", staging, "./cmd/" + name}
 	if err := goBuild(ctx, s.Root, name, "about 4 minutes the first time on 2 cores", args, logf); err != nil {
 		return err
 	}
-	built, err := os.Stat(staging)
-	if err != nil {
-		return fmt.Errorf("build of %s: %w", name, err)
-	}
-	if have, err := os.Stat(out); err == nil && have.Size() == built.Size() && have.ModTime().Equal(built.ModTime()) {
-		return nil
-	}
-	data, err := os.ReadFile(staging)
-	if err != nil {
-		return fmt.Errorf("build of %s: %w", name, err)
-	}
-	temp := partial(out)
-	err = os.WriteFile(temp, data, 0o755)
-	if err == nil {
-		err = os.Chtimes(temp, built.ModTime(), built.ModTime())
-	}
-	if err == nil {
-		err = os.Rename(temp, out)
-	}
-	if err != nil {
-		removePartial(temp, logf)
+	if err := replaceIfNew(staging, out, logf); err != nil {
 		return fmt.Errorf("build of %s: %w", name, err)
 	}
 	return nil
+}
+
+// replaceIfNew puts a copy of from in place of to, unless they are equal.
+func replaceIfNew(from, to string, logf Logf) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(to); err == nil && info.Size() == int64(len(data)) {
+		if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, data) {
+			return nil
+		}
+	}
+	temp := partial(to)
+	err = os.WriteFile(temp, data, 0o755)
+	if err == nil {
+		err = os.Rename(temp, to)
+	}
+	if err != nil {
+		removePartial(temp, logf)
+	}
+	return err
 }
 
 func lastLines(text string, n int) string {
