@@ -74,8 +74,8 @@ func Locate() (Set, error) {
 		return Set{}, err
 	}
 	return Set{
-		Root:       root,
-		Dir:        filepath.Join(base, KubernetesVersion+"-"+key),
+		Root: root,
+		Dir:  filepath.Join(base, KubernetesVersion+"-"+key),
 		// The base may be shared by several working trees.
 		ProductDir: filepath.Join(root, ".cache", "artifacts", "product"),
 	}, nil
