@@ -18,7 +18,7 @@ type Gateway interface {
 type Router struct {
 	Kinds   *Kinds
 	Gateway Gateway
-	// Admit runs validating admission over a routed write; nil admits all.
+	// Admit runs validating admission over a routed write or connect; nil admits all.
 	// It answers the client itself when it refuses, and returns false then.
 	Admit func(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (*http.Request, bool)
 }
@@ -44,7 +44,7 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 			rt.Gateway.ServeClusterProxy(w, r, to.Cluster, to.Path)
 			return
 		}
-		if rt.Admit != nil && mutates(info) {
+		if rt.Admit != nil && admissible(info) {
 			admitted, ok := rt.Admit(w, r, info)
 			if !ok {
 				return
@@ -55,7 +55,15 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-func mutates(info *request.RequestInfo) bool {
+// connects are the subresources that admission knows as CONNECT, whatever the
+// verb: an exec over WebSocket is a GET.
+var connects = map[string]bool{"exec": true, "attach": true, "portforward": true, "proxy": true}
+
+// admissible says whether admission has a say in a request.
+func admissible(info *request.RequestInfo) bool {
+	if connects[info.Subresource] {
+		return true
+	}
 	switch info.Verb {
 	case "get", "list", "watch":
 		return false
