@@ -32,6 +32,8 @@ type kind struct {
 	// nil when they are the same. It is for protobuf only, and the length of
 	// the result is the length of its input.
 	rewrite func([]byte) ([]byte, error)
+	// view cuts protobuf bytes to what the printer reads; nil for everything.
+	view printView
 	// plan writes JSON from protobuf; nil where the long way is the only one.
 	plan *transcode.Plan
 }
@@ -58,6 +60,9 @@ func (h *Handler) kindOf(info *request.RequestInfo, res cache.Resource) *kind {
 		k.rewrite = coreEventToEvents
 	}
 	k.plan = planOf(k)
+	if k.encoding == cache.Protobuf && k.rewrite == nil {
+		k.view = printViewOf(k.gvk)
+	}
 	h.kinds.byResource.Store(gvr, k)
 	return k
 }
@@ -104,13 +109,35 @@ func (k *kind) raw(o *cache.Object) ([]byte, error) {
 
 // decode makes a fresh typed object, without apiVersion and kind.
 func (k *kind) decode(o *cache.Object) (runtime.Object, error) {
-	obj, err := k.scheme.New(k.gvk)
-	if err != nil {
-		return nil, fmt.Errorf("no Go type of %s: %w", k.gvk, err)
-	}
 	raw, err := k.raw(o)
 	if err != nil {
 		return nil, err
+	}
+	return k.decodeRaw(o, raw)
+}
+
+// decodePrinted makes an object that has at least what its printer reads.
+func (k *kind) decodePrinted(o *cache.Object) (runtime.Object, error) {
+	if k.view == nil {
+		return k.decode(o)
+	}
+	buffer := printBuffers.Get().(*[]byte)
+	defer printBuffers.Put(buffer)
+	raw, err := k.view.appendTo((*buffer)[:0], o.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s %s: %w", k.gvk.Kind, o.Key, err)
+	}
+	*buffer = raw
+	return k.decodeRaw(o, raw)
+}
+
+// printBuffers hold cut messages; decoding copies what it keeps of them.
+var printBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+func (k *kind) decodeRaw(o *cache.Object, raw []byte) (runtime.Object, error) {
+	obj, err := k.scheme.New(k.gvk)
+	if err != nil {
+		return nil, fmt.Errorf("no Go type of %s: %w", k.gvk, err)
 	}
 	if k.encoding == cache.JSON {
 		err = json.Unmarshal(raw, obj)

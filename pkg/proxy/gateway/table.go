@@ -117,7 +117,7 @@ func (t *tableMaker) printed(k *kind, o *cache.Object) (row metav1.TableRow, ok 
 			ok = false
 		}
 	}()
-	obj, err := k.decode(o)
+	obj, err := k.decodePrinted(o)
 	if err != nil {
 		return row, false
 	}
