@@ -47,9 +47,9 @@ metadata: {name: NAME-exec}
 spec: {policyName: NAME-exec, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAME}}}}
 `
 
-// A policy of the control plane holds for what is routed to members.
+// A policy of the control plane holds for what is routed to members. It is
+// cluster-wide, so nothing else runs meanwhile.
 func TestRoutedAdmission(t *testing.T) {
-	t.Parallel()
 	endpoint := world.system.Kubeconfig()
 	ns := madeNamespace(t, endpoint)
 	runPod(t, endpoint, ns, "web")

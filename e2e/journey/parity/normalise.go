@@ -19,8 +19,9 @@ var rules = []rule{
 	{regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+(/\d+)?\b`), "<ip>"},
 	{regexp.MustCompile(`\bfake-\d+(\.m\d+)?\b`), "<node>"},
 	{regexp.MustCompile(`("?resourceVersion"?: )"?\d+"?`), "${1}<rv>"},
-	{regexp.MustCompile(`\b(web|tools)-[0-9a-f]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "${1}-<hash>-<id>"},
-	{regexp.MustCompile(`\b(web|tools)-[bcdf0-9]?[0-9a-f]{5,10}\b`), "${1}-<hash>"},
+	{regexp.MustCompile(`\b(web|tools)-[0-9a-f]{6,16}-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "${1}-<hash>-<id>"},
+	{regexp.MustCompile(`\b(web|tools)-[0-9a-f]{6,16}\b`), "${1}-<hash>"},
+	{regexp.MustCompile(`SHA256=[0-9a-f]{64}`), "SHA256=<hash>"},
 	{regexp.MustCompile(`(pod-template-hash[=:] ?"?)[0-9a-z]+`), "${1}<hash>"},
 	{regexp.MustCompile(`\b(from-cron|debugger|job)-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "${1}-<id>"},
 	{regexp.MustCompile(`kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}`), "kube-api-access-<id>"},
@@ -36,15 +37,15 @@ var rules = []rule{
 // the endpoint's own label and column, clause 3.1.
 var (
 	clusterLabelLine = regexp.MustCompile(`^\s*"?isthmus\.dev/cluster"?[:=].*$`)
-	clusterLabelItem = regexp.MustCompile(`,?isthmus\.dev/cluster=m\d(,|\b)`)
+	clusterLabelItem = regexp.MustCompile(`,isthmus\.dev/cluster=m\d\b|\bisthmus\.dev/cluster=m\d,?`)
 )
 
 // Normalise makes the outputs of one command on two clusters comparable.
 func Normalise(s, namespace string) string {
-	s = strings.ReplaceAll(s, namespace, "<ns>")
 	lines := dropClusterColumn(strings.Split(s, "\n"))
 	var out []string
 	for _, line := range lines {
+		line = strings.ReplaceAll(line, namespace, "<ns>")
 		if clusterLabelLine.MatchString(line) {
 			continue
 		}

@@ -44,6 +44,8 @@ type Difference struct {
 	Clause  string `json:"clause"`
 	Because string `json:"because"`
 	Diff    string `json:"diff"`
+	// Code is the endpoint's exit code where that differs too.
+	Code *int `json:"code,omitempty"`
 }
 
 // ErrBadScript is in every complaint about the files.
@@ -69,7 +71,12 @@ func Load(commands, differences string) ([]Group, []Difference, error) {
 			known[id] = true
 		}
 	}
+	seen := map[string]bool{}
 	for _, d := range listed {
+		if seen[d.Command] {
+			return nil, nil, fmt.Errorf("%w: %s: %q is there twice", ErrBadScript, differences, d.Command)
+		}
+		seen[d.Command] = true
 		if !known[d.Command] || d.Clause == "" || d.Because == "" || d.Diff == "" {
 			return nil, nil, fmt.Errorf("%w: %s: %q names no command or lacks clause, because or diff", ErrBadScript, differences, d.Command)
 		}
