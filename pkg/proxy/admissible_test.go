@@ -12,9 +12,21 @@ func TestAdmissible(t *testing.T) {
 		verb, subresource string
 		want              bool
 	}{
-		{"get", "", false}, {"list", "", false}, {"watch", "", false}, {"get", "log", false}, {"get", "status", false},
-		{"create", "", true}, {"update", "", true}, {"patch", "status", true}, {"delete", "", true}, {"deletecollection", "", true},
-		{"get", "exec", true}, {"create", "exec", true}, {"get", "attach", true}, {"get", "portforward", true}, {"get", "proxy", true},
+		{"get", "", false},
+		{"list", "", false},
+		{"watch", "", false},
+		{"get", "log", false},
+		{"get", "status", false},
+		{"create", "", true},
+		{"update", "", true},
+		{"patch", "status", true},
+		{"delete", "", true},
+		{"deletecollection", "", true},
+		{"get", "exec", true},
+		{"create", "exec", true},
+		{"get", "attach", true},
+		{"get", "portforward", true},
+		{"get", "proxy", true},
 		{"create", "eviction", true},
 	} {
 		info := &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, Resource: "pods", Subresource: c.subresource}

@@ -9,6 +9,7 @@
 package proxy
 
 import (
+	"maps"
 	"strings"
 	"sync/atomic"
 
@@ -47,9 +48,7 @@ func NewKinds(classes map[schema.GroupResource]Class) *Kinds {
 // Replace sets the whole table.
 func (k *Kinds) Replace(classes map[schema.GroupResource]Class) {
 	table := make(map[schema.GroupResource]Class, len(classes))
-	for gr, c := range classes {
-		table[gr] = c
-	}
+	maps.Copy(table, classes)
 	k.table.Store(&table)
 }
 

@@ -38,7 +38,7 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 			return
 		}
 		audited := annotateAudit(w, r, info)
-		defer audited.record()
+		defer audited.record() //nolint:contextcheck // the request's own context is in the writer
 		w = audited
 		if to.Target == ToCluster {
 			rt.Gateway.ServeClusterProxy(w, r, to.Cluster, to.Path)

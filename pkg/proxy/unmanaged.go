@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -113,9 +114,7 @@ func (rt *Router) fallThrough(w http.ResponseWriter, r *http.Request, absent *ab
 		absent.release()
 		return
 	}
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(answer.Body.Bytes())
 }
@@ -176,9 +175,7 @@ func (w *absentWriter) WriteHeader(code int) {
 }
 
 func (w *absentWriter) commit(code int) {
-	for name, values := range w.Header() {
-		w.ResponseWriter.Header()[name] = values
-	}
+	maps.Copy(w.ResponseWriter.Header(), w.Header())
 	w.ResponseWriter.WriteHeader(code)
 }
 
@@ -187,11 +184,7 @@ func (w *absentWriter) Write(b []byte) (int, error) {
 		w.body = append(w.body, b...)
 		return len(b), nil
 	}
-	if w.header != nil {
-		for name, values := range w.header {
-			w.ResponseWriter.Header()[name] = values
-		}
-	}
+	maps.Copy(w.ResponseWriter.Header(), w.header)
 	return w.ResponseWriter.Write(b)
 }
 

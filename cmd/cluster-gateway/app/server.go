@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -135,13 +136,13 @@ func (s *server) serveMetrics(ctx context.Context) error {
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { sayOK(w) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.fleet.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		sayOK(w)
 	})
 	if s.options.Profiling {
 		addProfiles(mux)
@@ -156,6 +157,9 @@ func addProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
+
+// sayOK answers a probe; a client that has gone needs no answer.
+func sayOK(w http.ResponseWriter) { _, _ = io.WriteString(w, "ok\n") }
 
 // serve answers on address until ctx ends, then lets requests finish.
 func serve(ctx context.Context, flag, address string, handler http.Handler, tlsConfig *tls.Config) error {

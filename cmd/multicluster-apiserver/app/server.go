@@ -62,7 +62,7 @@ func newServer(ctx context.Context, completed kubeoptions.CompletedOptions, o *O
 	config.Aggregator.GenericConfig.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return proxy.MarkLoopback(build(s.system.router.Wrap(api), c), s.loopback.BearerToken, gatewayCA)
 	}
-	if err := s.addHooks(config); err != nil {
+	if err := s.addHooks(config); err != nil { //nolint:contextcheck // the hook gets the server's own context
 		return nil, err
 	}
 	done, err := config.Complete()

@@ -140,7 +140,9 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 
 // lead runs what only one replica may run.
 func (s *system) lead(ctx context.Context, epoch int64, servingCA []byte) error {
-	federation, err := engine.New(engine.Config{ControlPlane: s.loopback, Members: engineDirectory{s.membership}, Epoch: epoch})
+	federation, err := engine.New(engine.Config{ //nolint:contextcheck // nothing runs until Run, which takes the context
+		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, Epoch: epoch,
+	})
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)
 	}

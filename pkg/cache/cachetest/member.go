@@ -9,9 +9,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // Widgets is the only resource that a Member has.

@@ -10,9 +10,10 @@ import (
 	"iter"
 	"unique"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 // Labels is a label set. It implements labels.Labels.

@@ -20,11 +20,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 // Sink takes what a feed brings, in order, from one goroutine. Bytes are valid

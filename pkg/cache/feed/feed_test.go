@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,14 +15,15 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/store"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // Config is what a Cache is made of.

@@ -3,12 +3,13 @@ package membercache
 import (
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const managedSelector = cache.ManagedLabel + "=true"

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 )
 
 // ErrIdentity is wrapped when another cluster answers in a source's place.

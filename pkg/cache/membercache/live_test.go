@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
-	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 )
 
 // members reads ISTHMUS_MEMBERS, "m1=/path/to/kubeconfig,m2=...": real clusters

@@ -10,17 +10,18 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
 	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/names"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	testclock "k8s.io/utils/clock/testing"
-	"pgregory.net/rapid"
 )
 
 // member is the naive model of one cluster: what it holds, and of that what

@@ -1,8 +1,9 @@
 package membercache
 
 import (
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // counters count what happens to the feeds.

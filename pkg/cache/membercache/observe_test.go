@@ -7,11 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 )
 
 // bubble is a fixture on the clock of a synctest bubble.

@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
-	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
 )
 
 // apiserver finds the process of a lab member's kube-apiserver beside its

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
-	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
-	"github.com/isthmus-dev/isthmus/pkg/cache/references"
-	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/isthmus-dev/isthmus/pkg/cache/references"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 )
 
 // fixture is a cache with sources but without feeds.

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 // realisticPod is about what a Deployment's Pod weighs: 4.4 KB in protobuf.

@@ -8,13 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
-	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 )
 
 // Source is a joined member, or the control plane.

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
-	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
+	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 )
 
 // fleet is a cache of widgets over members to play with.

@@ -5,12 +5,13 @@ import (
 	"strconv"
 	"unique"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
 	"github.com/isthmus-dev/isthmus/pkg/cache/names"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // identity is what an object keeps from its source through every rendering.

@@ -19,14 +19,15 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/names"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/store"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 )
 
 // Config is what a collection is made of.

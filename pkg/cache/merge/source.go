@@ -8,11 +8,12 @@ import (
 	"time"
 	"unique"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/names"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // State is how far a source has got.

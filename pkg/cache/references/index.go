@@ -6,8 +6,9 @@ import (
 	"time"
 	"unique"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // intern returns a string of its own that equal strings share.

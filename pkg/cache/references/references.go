@@ -12,10 +12,11 @@ package references
 import (
 	"strings"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 // Names finds the name under which an object of a member is served.

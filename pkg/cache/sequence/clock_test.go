@@ -16,7 +16,8 @@ import (
 
 func open(t interface {
 	Fatal(...any)
-}, c clock.PassiveClock, r Reservation) *Clock {
+}, c clock.PassiveClock, r Reservation,
+) *Clock {
 	s, err := Open(context.Background(), c, r, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -16,9 +16,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/third_party/forked/golang/btree"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // degree of the tree; copying a node on write costs 8 bytes an object in it.

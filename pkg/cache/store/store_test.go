@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // writer commits changes of keys with consecutive RVs.

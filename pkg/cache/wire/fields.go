@@ -3,8 +3,9 @@ package wire
 import (
 	"strings"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // FieldTable lists the selectable fields of a kind beyond metadata.name and

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // MaxFrame bounds one event of a member's watch.

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 func protoFrame(t testing.TB, typ string, object []byte) []byte {

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // FuzzProtobuf compares with the typed decoder: what we can read it reads too,

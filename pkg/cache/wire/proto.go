@@ -3,9 +3,10 @@ package wire
 import (
 	"strconv"
 
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // Field numbers of metav1.ObjectMeta and metav1.OwnerReference.

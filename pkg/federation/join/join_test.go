@@ -145,8 +145,10 @@ func TestMarkedAs(t *testing.T) {
 		{"core/v1/Deployment/default/web", "true", "default", "web", deployments, false},
 		{"", "true", "default", "web", deployments, false},
 	} {
-		obj := &metav1.ObjectMeta{Namespace: tc.ns, Name: tc.name,
-			Labels: map[string]string{managedLabel: tc.label}, Annotations: map[string]string{templateAnnotation: tc.mark}}
+		obj := &metav1.ObjectMeta{
+			Namespace: tc.ns, Name: tc.name,
+			Labels: map[string]string{managedLabel: tc.label}, Annotations: map[string]string{templateAnnotation: tc.mark},
+		}
 		if got := markedAs(obj, tc.k); got != tc.want {
 			t.Errorf("%s on %s %s/%s: %v, want %v", tc.mark, tc.k.kind, tc.ns, tc.name, got, tc.want)
 		}
@@ -179,8 +181,12 @@ func TestInventory(t *testing.T) {
 		ns, resource string
 		owned        bool
 	}{
-		{"team-a", "deployments", false}, {"team-a", "deployments", false}, {"team-a", "jobs", true},
-		{"team-b", "statefulsets", false}, {"kube-system", "daemonsets", false}, {"isthmus-system", "deployments", false},
+		{"team-a", "deployments", false},
+		{"team-a", "deployments", false},
+		{"team-a", "jobs", true},
+		{"team-b", "statefulsets", false},
+		{"kube-system", "daemonsets", false},
+		{"isthmus-system", "deployments", false},
 	} {
 		obj := &metav1.ObjectMeta{Namespace: one.ns}
 		if one.owned {

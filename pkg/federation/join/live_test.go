@@ -250,7 +250,8 @@ func checkRights(t *testing.T, m membership.Member) {
 		{apply, "apply", attr{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "isthmus-system", Name: "isthmus-apply"}, true},
 	} {
 		review, err := tc.who.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &tc.a}}, metav1.CreateOptions{})
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &tc.a},
+		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,14 +400,18 @@ func checkCustomGroups(t *testing.T, f *fleet, m membership.Member) {
 	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: "grow.example.com", Scope: apiextensionsv1.NamespaceScoped,
 		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+		}},
 	}
 	apply := kubernetes.NewForConfigOrDie(m.Apply)
 	may := func() bool {
 		review, err := apply.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "patch", Group: "grow.example.com", Resource: "widgets", Namespace: "default"}}}, metav1.CreateOptions{})
+				Verb: "patch", Group: "grow.example.com", Resource: "widgets", Namespace: "default",
+			}},
+		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,30 +25,66 @@ func TestConditions(t *testing.T) {
 		says string            // in the message of CredentialsValid
 	}{
 		"nothing known": {findings{}, map[string]string{"Ready": "", "CredentialsValid": "", "CacheSynced": "", "CompleteAPIEnablements": ""}, ""},
-		"well": {findings{health: seen(VerdictReady), sync: &syncState{synced: true}, apis: &apiFinding{}},
-			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "True CredentialsValid", "CacheSynced": "True Synced", "CompleteAPIEnablements": "True FullAPIEnablements"}, "accepts"},
-		"frozen": {findings{health: seen(VerdictUnreachable), sync: &syncState{}},
-			map[string]string{"Ready": "False ClusterNotReachable", "CredentialsValid": "Unknown ClusterNotReachable", "CacheSynced": "Unknown ClusterNotReachable"}, "not tried"},
-		"still within the threshold": {findings{health: Health{Known: true, Ready: true, Reason: "ClusterReady", Last: VerdictUnauthorized, Probed: true}},
-			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False Unauthorized"}, "401"},
-		"another cluster": {findings{health: seen(VerdictIdentityChanged)},
-			map[string]string{"Ready": "False IdentityChanged", "CredentialsValid": "Unknown IdentityChanged"}, ""},
-		"the apply identity is refused": {findings{health: seen(VerdictReady), applyVerdict: VerdictUnauthorized},
-			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False Unauthorized"}, "apply"},
-		"healthy but not loaded": {findings{health: seen(VerdictReady), sync: &syncState{message: "12 of 14 kinds"}},
-			map[string]string{"CacheSynced": "False NotSynced", "Ready": "True ClusterReady"}, ""},
-		"partial discovery": {findings{health: seen(VerdictReady), apis: &apiFinding{failed: []string{"metrics.k8s.io/v1beta1"}}},
-			map[string]string{"CompleteAPIEnablements": "False PartialAPIEnablements"}, ""},
-		"a certificate that ends in 8 days": {findings{health: seen(VerdictReady), credentials: []credential{{name: "read certificate", validity: until(8 * day)}}},
-			map[string]string{"CredentialsValid": "True CredentialsValid"}, "valid until"},
-		"a certificate that ends in 6 days": {findings{health: seen(VerdictReady), credentials: []credential{{name: "read certificate", validity: until(6 * day)}}},
-			map[string]string{"CredentialsValid": "True CredentialsExpiring"}, "renew it"},
-		"a token that we renew in time": {findings{health: seen(VerdictReady), credentials: []credential{{name: "read token", validity: until(6 * day), rotated: true}}},
-			map[string]string{"CredentialsValid": "True CredentialsValid"}, "renewed before"},
-		"a token that we failed to renew": {findings{health: seen(VerdictReady), credentials: []credential{{name: "read token", validity: until(1 * day), rotated: true, failure: "boom"}}},
-			map[string]string{"CredentialsValid": "True CredentialsExpiring"}, "boom"},
-		"an expired token": {findings{health: seen(VerdictUnreachable), credentials: []credential{{name: "apply token", validity: until(-time.Second), rotated: true}}},
-			map[string]string{"CredentialsValid": "False CredentialsExpired"}, "apply token expired"},
+		"well": {
+			findings{health: seen(VerdictReady), sync: &syncState{synced: true}, apis: &apiFinding{}},
+			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "True CredentialsValid", "CacheSynced": "True Synced", "CompleteAPIEnablements": "True FullAPIEnablements"},
+			"accepts",
+		},
+		"frozen": {
+			findings{health: seen(VerdictUnreachable), sync: &syncState{}},
+			map[string]string{"Ready": "False ClusterNotReachable", "CredentialsValid": "Unknown ClusterNotReachable", "CacheSynced": "Unknown ClusterNotReachable"},
+			"not tried",
+		},
+		"still within the threshold": {
+			findings{health: Health{Known: true, Ready: true, Reason: "ClusterReady", Last: VerdictUnauthorized, Probed: true}},
+			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False Unauthorized"},
+			"401",
+		},
+		"another cluster": {
+			findings{health: seen(VerdictIdentityChanged)},
+			map[string]string{"Ready": "False IdentityChanged", "CredentialsValid": "Unknown IdentityChanged"},
+			"",
+		},
+		"the apply identity is refused": {
+			findings{health: seen(VerdictReady), applyVerdict: VerdictUnauthorized},
+			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False Unauthorized"},
+			"apply",
+		},
+		"healthy but not loaded": {
+			findings{health: seen(VerdictReady), sync: &syncState{message: "12 of 14 kinds"}},
+			map[string]string{"CacheSynced": "False NotSynced", "Ready": "True ClusterReady"},
+			"",
+		},
+		"partial discovery": {
+			findings{health: seen(VerdictReady), apis: &apiFinding{failed: []string{"metrics.k8s.io/v1beta1"}}},
+			map[string]string{"CompleteAPIEnablements": "False PartialAPIEnablements"},
+			"",
+		},
+		"a certificate that ends in 8 days": {
+			findings{health: seen(VerdictReady), credentials: []credential{{name: "read certificate", validity: until(8 * day)}}},
+			map[string]string{"CredentialsValid": "True CredentialsValid"},
+			"valid until",
+		},
+		"a certificate that ends in 6 days": {
+			findings{health: seen(VerdictReady), credentials: []credential{{name: "read certificate", validity: until(6 * day)}}},
+			map[string]string{"CredentialsValid": "True CredentialsExpiring"},
+			"renew it",
+		},
+		"a token that we renew in time": {
+			findings{health: seen(VerdictReady), credentials: []credential{{name: "read token", validity: until(6 * day), rotated: true}}},
+			map[string]string{"CredentialsValid": "True CredentialsValid"},
+			"renewed before",
+		},
+		"a token that we failed to renew": {
+			findings{health: seen(VerdictReady), credentials: []credential{{name: "read token", validity: until(1 * day), rotated: true, failure: "boom"}}},
+			map[string]string{"CredentialsValid": "True CredentialsExpiring"},
+			"boom",
+		},
+		"an expired token": {
+			findings{health: seen(VerdictUnreachable), credentials: []credential{{name: "apply token", validity: until(-time.Second), rotated: true}}},
+			map[string]string{"CredentialsValid": "False CredentialsExpired"},
+			"apply token expired",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := conditionsOf(nil, tc.f, noon)

@@ -74,8 +74,10 @@ func (p *prober) observe(ctx context.Context) observation {
 	case http.StatusForbidden:
 		return observation{verdict: VerdictForbidden, message: "our identity may not GET /readyz in the member (403): join it again", uid: seen.uid}
 	default:
-		return observation{verdict: VerdictNotReady, uid: seen.uid,
-			message: fmt.Sprintf("GET /readyz answers %d: %s", code, excerpt(body))}
+		return observation{
+			verdict: VerdictNotReady, uid: seen.uid,
+			message: fmt.Sprintf("GET /readyz answers %d: %s", code, excerpt(body)),
+		}
 	}
 }
 

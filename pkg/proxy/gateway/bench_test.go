@@ -39,14 +39,17 @@ func realisticPod(i int) *corev1.Pod {
 	p.Spec = corev1.PodSpec{
 		Volumes: []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &seconds, Path: "token"}},
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}}}}}}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+		}}}}},
 		Containers: []corev1.Container{{
 			Name: "c", Image: "registry.example.com/shop/web:v1.2.3", Args: []string{"--port=8080", "--verbose"},
 			Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}},
 			Env:       []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}},
 			Resources: corev1.ResourceRequirements{Limits: resources, Requests: resources},
-			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http"), Scheme: "HTTP"}},
-				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3},
+			LivenessProbe: &corev1.Probe{
+				ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http"), Scheme: "HTTP"}},
+				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3,
+			},
 			ReadinessProbe:           &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, PeriodSeconds: 10},
 			VolumeMounts:             []corev1.VolumeMount{{Name: "kube-api-access", ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}},
 			TerminationMessagePath:   "/dev/termination-log",
@@ -62,8 +65,10 @@ func realisticPod(i int) *corev1.Pod {
 	p.Status.Phase = "Running"
 	p.Status.HostIP, p.Status.PodIP, p.Status.StartTime, p.Status.QOSClass = "10.0.0.1", "10.1.2.3", &at, "Burstable"
 	p.Status.HostIPs, p.Status.PodIPs = []corev1.HostIP{{IP: "10.0.0.1"}}, []corev1.PodIP{{IP: "10.1.2.3"}}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, Started: &yes, RestartCount: 1, Image: "registry.example.com/shop/web:v1.2.3",
-		ImageID: "registry.example.com/shop/web@sha256:9bb1f4d2", ContainerID: "containerd://0123456789abcdef", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "c", Ready: true, Started: &yes, RestartCount: 1, Image: "registry.example.com/shop/web:v1.2.3",
+		ImageID: "registry.example.com/shop/web@sha256:9bb1f4d2", ContainerID: "containerd://0123456789abcdef", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}},
+	}}
 	return p
 }
 

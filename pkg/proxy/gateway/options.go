@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -153,7 +154,7 @@ func parseRV(s string) (uint64, error) {
 		if errors.Is(err, strconv.ErrRange) {
 			return 0, tooNew()
 		}
-		return 0, badRequest("Invalid value for resourceVersion: %q", s)
+		return 0, badRequest("invalid resource version: %v", field.Invalid(field.NewPath("resourceVersion"), s, err.Error()))
 	}
 	return rv, nil
 }

@@ -54,7 +54,7 @@ func encodePosition(rv uint64, last cache.Key, namespaced bool, left *int64) (st
 func decodePosition(token string, namespaced bool) (position, error) {
 	start, rv, err := storage.DecodeContinue(token, "")
 	if err != nil {
-		return position{}, badRequest("%v", err)
+		return position{}, badRequest("invalid continue token: %v", err)
 	}
 	p := position{start: start}
 	switch {

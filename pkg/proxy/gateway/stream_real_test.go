@@ -124,7 +124,8 @@ func TestRealPortForward(t *testing.T) {
 	}
 	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: rt}, http.MethodPost, u)
 	for name, dialer := range map[string]httpstream.Dialer{
-		"spdy": overSPDY, "websocket": tunnel} {
+		"spdy": overSPDY, "websocket": tunnel,
+	} {
 		stop, ready := make(chan struct{}), make(chan struct{})
 		f, err := portforward.New(dialer, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
 		if err != nil {

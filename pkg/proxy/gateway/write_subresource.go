@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -13,10 +14,20 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
+// knownSubresources are those of the built-in kinds that serveSubresource routes.
+var knownSubresources = map[string]bool{"eviction": true, "binding": true, "scale": true, "approval": true, "token": true}
+
+func isAbsent(err error) bool {
+	return apierrors.IsNotFound(err) || errors.Is(err, cache.ErrNotFound)
+}
+
 // serveSubresource routes what is about an object without being it: eviction,
 // binding, scale, and whatever else a member serves.
 func (h *Handler) serveSubresource(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection) error {
 	o, err := h.resolve(r.Context(), info, c, cache.Version{})
+	if isAbsent(err) && !knownSubresources[info.Subresource] {
+		return pathNotFound() // no server has the path, whatever the name
+	}
 	if err != nil {
 		return err
 	}

@@ -143,10 +143,11 @@ func (a *Routed) attributes(r *http.Request, info *request.RequestInfo, op admis
 		if object == nil {
 			return nil, r, nil
 		}
-		audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), gvr, info.Subresource, legacyscheme.Codecs)
+		audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), gvr, //nolint:contextcheck // the request's own
+			info.Subresource, legacyscheme.Codecs)
 		return record(object, nil, gvk, &metav1.CreateOptions{}), r, nil
 	}
-	return a.update(r, info, record)
+	return a.update(r, info, record) //nolint:contextcheck // the request carries it
 }
 
 func (a *Routed) update(r *http.Request, info *request.RequestInfo, record func(object, old runtime.Object, gvk schema.GroupVersionKind, options runtime.Object) admission.Attributes) (admission.Attributes, *http.Request, error) {

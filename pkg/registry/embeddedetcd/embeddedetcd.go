@@ -43,7 +43,7 @@ func Start(ctx context.Context, dir string, files pki.Files) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, endpoint, err := configuration(dir, files)
+	cfg, endpoint, err := configuration(ctx, dir, files)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -78,12 +78,12 @@ func (s *Server) Stop() {
 	_ = s.lock.Close()
 }
 
-func configuration(dir string, files pki.Files) (*embed.Config, string, error) {
-	client, err := freeURL()
+func configuration(ctx context.Context, dir string, files pki.Files) (*embed.Config, string, error) {
+	client, err := freeURL(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	peer, err := freeURL()
+	peer, err := freeURL(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -110,8 +110,9 @@ func configuration(dir string, files pki.Files) (*embed.Config, string, error) {
 	return cfg, client.String(), nil
 }
 
-func freeURL() (url.URL, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freeURL(ctx context.Context) (url.URL, error) {
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return url.URL{}, fmt.Errorf("find a free loopback port for etcd: %w", err)
 	}

@@ -41,12 +41,16 @@ const (
 // Files names the files of the data directory's pki folder.
 type Files struct{ Dir string }
 
-// Cert and Key are the paths of a named pair.
+// Cert is the path of a certificate.
 func (f Files) Cert(name string) string { return filepath.Join(f.Dir, name+".crt") }
-func (f Files) Key(name string) string  { return filepath.Join(f.Dir, name+".key") }
 
-// ServiceAccountKey signs service account tokens, ServiceAccountPub verifies them.
+// Key is the path of a private key.
+func (f Files) Key(name string) string { return filepath.Join(f.Dir, name+".key") }
+
+// ServiceAccountKey is the path of the key that signs service account tokens.
 func (f Files) ServiceAccountKey() string { return filepath.Join(f.Dir, "sa.key") }
+
+// ServiceAccountPub is the path of the key that verifies service account tokens.
 func (f Files) ServiceAccountPub() string { return filepath.Join(f.Dir, "sa.pub") }
 
 // Names of the pairs that Ensure makes.
