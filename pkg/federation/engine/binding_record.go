@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+)
+
+// claimOf is the policy that a binding says it follows.
+func claimOf(b *binding) types.UID {
+	if b == nil {
+		return ""
+	}
+	for _, l := range []string{namespacePolicyID, clusterPolicyID} {
+		if v := b.Labels[l]; v != "" {
+			return types.UID(v)
+		}
+	}
+	return ""
+}
+
+const (
+	namespacePolicyID = "propagationpolicy.karmada.io/permanent-id"
+	clusterPolicyID   = "clusterpropagationpolicy.karmada.io/permanent-id"
+)
+
+func bindingLabel(key marks.Key) string {
+	if key.Namespace == "" {
+		return marks.ClusterBindingID
+	}
+	return marks.BindingID
+}
+
+// record writes the binding when it says something new.
+func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *binding, want *workv1alpha2.ResourceBindingSpec, d *decision) (*binding, error) {
+	out := &binding{}
+	if b != nil {
+		out = b.DeepCopy()
+		want.RescheduleTriggeredAt = b.Spec.RescheduleTriggeredAt
+	} else {
+		out.Namespace = key.Namespace
+	}
+	metav1.SetMetaDataLabel(&out.ObjectMeta, bindingLabel(key), permanentID(out, key))
+	e.claim(out, key, t)
+	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
+	delete(out.Annotations, deletedTemplate)
+	out.Spec = *want
+	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
+		equality.Semantic.DeepEqual(b.Labels, out.Labels) && equality.Semantic.DeepEqual(b.Annotations, out.Annotations) {
+		return b, nil
+	}
+	moved := b == nil || !equality.Semantic.DeepEqual(b.Spec.Clusters, out.Spec.Clusters)
+	stored, err := e.bindings.store(ctx, key, out)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %w", errStale, err)
+	case err != nil:
+		return nil, err
+	}
+	if moved {
+		e.enqueueTargets(e.needs.needsOf(key))
+		if d.problem != "" && len(d.targets) == 0 {
+			e.event(key, t, corev1.EventTypeWarning, reasonScheduleFailed, "%s", d.problem)
+		} else {
+			e.event(key, t, corev1.EventTypeNormal, reasonScheduled, "Placed in %s", describeTargets(want.Clusters, d.divided))
+		}
+	}
+	return stored, nil
+}
+
+func permanentID(b *binding, key marks.Key) string {
+	if id := b.Labels[bindingLabel(key)]; id != "" {
+		return id
+	}
+	return string(uuid.NewUUID())
+}
+
+// claim writes on the binding which policy it follows.
+func (e *Engine) claim(out *binding, key marks.Key, t *template) {
+	index, _ := e.policies.current()
+	policy, ok := index.Match(placement.Template{
+		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
+		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
+	}, claimOf(out))
+	for _, k := range []string{namespacePolicyID, clusterPolicyID} {
+		delete(out.Labels, k)
+	}
+	for _, k := range []string{"propagationpolicy.karmada.io/name", "propagationpolicy.karmada.io/namespace", "clusterpropagationpolicy.karmada.io/name"} {
+		delete(out.Annotations, k)
+	}
+	switch {
+	case !ok:
+	case policy.Namespace != "":
+		metav1.SetMetaDataLabel(&out.ObjectMeta, namespacePolicyID, string(policy.UID))
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/name", policy.Name)
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/namespace", policy.Namespace)
+	default:
+		metav1.SetMetaDataLabel(&out.ObjectMeta, clusterPolicyID, string(policy.UID))
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "clusterpropagationpolicy.karmada.io/name", policy.Name)
+	}
+}
+
+func describeTargets(targets []workv1alpha2.TargetCluster, divided bool) string {
+	if len(targets) == 0 {
+		return "no cluster"
+	}
+	parts := make([]string, 0, len(targets))
+	for _, t := range targets {
+		if divided {
+			parts = append(parts, fmt.Sprintf("%s (%d)", t.Name, t.Replicas))
+		} else {
+			parts = append(parts, t.Name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// patchFinalizers writes the finalizers of a template and returns its new
+// resourceVersion.
+func (e *Engine) patchFinalizers(ctx context.Context, key marks.Key, t *template, finalizers []string) (string, error) {
+	w := e.kindOf(key.GroupKind())
+	if w == nil {
+		return "", errStale
+	}
+	if finalizers == nil {
+		finalizers = []string{}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": t.UID, "resourceVersion": t.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		return "", fmt.Errorf("finalizers of %s: %w", key, err)
+	}
+	writes.WithLabelValues("finalizer").Inc()
+	got, err := e.client.Resource(w.gvr()).Namespace(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: marks.Manager})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("finalizers of %s: %w", key, err)
+	}
+	return got.GetResourceVersion(), nil
+}
+
+// addFinalizer holds the template until its copies are gone. Until the watch
+// has seen it, it is not tried again.
+func (e *Engine) addFinalizer(ctx context.Context, key marks.Key, t *template) error {
+	e.mu.RLock()
+	done := newer(e.finalized[key], t.ResourceVersion)
+	e.mu.RUnlock()
+	if done {
+		return nil
+	}
+	version, err := e.patchFinalizers(ctx, key, t, append(slices.Clone(t.Finalizers), marks.Finalizer))
+	if err == nil {
+		e.mu.Lock()
+		e.finalized[key] = version
+		e.mu.Unlock()
+	}
+	return err
+}
