@@ -105,20 +105,20 @@ func (c *churner) change(ctx context.Context, step int) {
 	if through {
 		client, way = c.endpoint, "endpoint"
 	}
-	ctx, cancel := context.WithTimeout(ctx, within(5*time.Second))
+	limited, cancel := context.WithTimeout(ctx, within(5*time.Second))
 	defer cancel()
 	verb, err := "patch", error(nil)
 	if remove {
-		verb, err = "delete", client.CoreV1().Pods(c.ns).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		verb, err = "delete", client.CoreV1().Pods(c.ns).Delete(limited, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	} else {
-		_, err = client.CoreV1().Pods(c.ns).Patch(ctx, pod.Name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
+		_, err = client.CoreV1().Pods(c.ns).Patch(limited, pod.Name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err == nil:
 		c.done[way+" "+verb]++
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err), ctx.Err() != nil && c.generation != generation:
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), ctx.Err() != nil: // gone already, or the end of the test
 	case c.generation == generation && c.allowed[member]: // nothing was down
 		c.failures = append(c.failures, fmt.Sprintf("%s %s of a Pod of %s: %v", way, verb, member, err))
 	}

@@ -103,58 +103,63 @@ func withToken(t testing.TB, m *lab.Member, token []byte) kubernetes.Interface {
 	return client
 }
 
+const rbac = "rbac.authorization.k8s.io"
+
+type attr = authorizationv1.ResourceAttributes
+
+// rights of the identities, by the Secrets of their tokens.
+var rights = map[string]struct {
+	may, mayNot []attr
+}{
+	"m3": {
+		may: []attr{
+			{Verb: "watch", Resource: "pods"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
+		},
+		mayNot: []attr{
+			{Verb: "get", Resource: "secrets", Namespace: "default"}, {Verb: "list", Resource: "secrets"}, {Verb: "watch", Resource: "secrets"},
+			{Verb: "get", Resource: "configmaps", Namespace: "default"},
+			{Verb: "create", Group: "apps", Resource: "deployments", Namespace: "default"},
+			{Verb: "delete", Group: "apps", Resource: "deployments", Namespace: "default"},
+			{Verb: "escalate", Group: rbac, Resource: "roles"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
+			{Verb: "bind", Group: rbac, Resource: "clusterroles"}, {Verb: "create", Group: rbac, Resource: "rolebindings", Namespace: "default"},
+			{Verb: "create", Group: rbac, Resource: "clusterrolebindings"},
+			{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
+			{Verb: "get", Resource: "nodes", Subresource: "proxy"}, {Verb: "delete", Resource: "namespaces"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
+			{Verb: "*", Group: "*", Resource: "*"},
+		},
+	},
+	"m3-apply": {
+		may: []attr{
+			{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: "default"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
+		},
+		mayNot: []attr{
+			{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"}, {Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Subresource: "attach", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Namespace: "default"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Subresource: "eviction", Namespace: "default"},
+			{Verb: "update", Resource: "nodes"}, {Verb: "delete", Resource: "nodes"}, {Verb: "get", Resource: "nodes", Subresource: "proxy"},
+			{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
+			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
+			{Verb: "create", Group: rbac, Resource: "clusterrolebindings"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
+			{Verb: "escalate", Group: rbac, Resource: "clusterroles", Name: "isthmus-apply"},
+			{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"},
+			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+			{Verb: "create", Group: "apiregistration.k8s.io", Resource: "apiservices"},
+			{Verb: "*", Group: "*", Resource: "*"},
+		},
+	},
+}
+
 // identitiesAreRefused asks the member itself, with the tokens that it gave.
 func identitiesAreRefused(t *testing.T) {
-	const rbac = "rbac.authorization.k8s.io"
-	type attr = authorizationv1.ResourceAttributes
-	for name, tc := range map[string]struct {
-		may, mayNot []attr
-	}{
-		"m3": {
-			may: []attr{
-				{Verb: "watch", Resource: "pods"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
-				{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
-			},
-			mayNot: []attr{
-				{Verb: "get", Resource: "secrets", Namespace: "default"}, {Verb: "list", Resource: "secrets"}, {Verb: "watch", Resource: "secrets"},
-				{Verb: "get", Resource: "configmaps", Namespace: "default"},
-				{Verb: "create", Group: "apps", Resource: "deployments", Namespace: "default"},
-				{Verb: "delete", Group: "apps", Resource: "deployments", Namespace: "default"},
-				{Verb: "escalate", Group: rbac, Resource: "roles"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
-				{Verb: "bind", Group: rbac, Resource: "clusterroles"}, {Verb: "create", Group: rbac, Resource: "rolebindings", Namespace: "default"},
-				{Verb: "create", Group: rbac, Resource: "clusterrolebindings"},
-				{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
-				{Verb: "get", Resource: "nodes", Subresource: "proxy"}, {Verb: "delete", Resource: "namespaces"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
-				{Verb: "*", Group: "*", Resource: "*"},
-			},
-		},
-		"m3-apply": {
-			may: []attr{
-				{Verb: "patch", Group: "apps", Resource: "deployments", Namespace: "default"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
-			},
-			mayNot: []attr{
-				{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"}, {Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default"},
-				{Verb: "create", Resource: "pods", Subresource: "attach", Namespace: "default"},
-				{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: "default"},
-				{Verb: "create", Resource: "pods", Namespace: "default"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
-				{Verb: "create", Resource: "pods", Subresource: "eviction", Namespace: "default"},
-				{Verb: "update", Resource: "nodes"}, {Verb: "delete", Resource: "nodes"}, {Verb: "get", Resource: "nodes", Subresource: "proxy"},
-				{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
-				{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
-				{Verb: "create", Group: rbac, Resource: "clusterrolebindings"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
-				{Verb: "escalate", Group: rbac, Resource: "clusterroles", Name: "isthmus-apply"},
-				{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"},
-				{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
-				{Verb: "create", Group: "apiregistration.k8s.io", Resource: "apiservices"},
-				{Verb: "*", Group: "*", Resource: "*"},
-			},
-		},
-	} {
+	for name, tc := range rights {
 		client := withToken(t, world.m3, credentials(t, name).Data["token"])
 		for want, list := range map[bool][]attr{true: tc.may, false: tc.mayNot} {
 			for _, a := range list {

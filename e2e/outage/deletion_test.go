@@ -80,31 +80,35 @@ func TestDeletionByIntentOnly(t *testing.T) {
 			t.Errorf("after restarts the copy in %s is %v, %v; want the one of before", m.Name(), d.UID, err)
 		}
 	}
-	t.Run("intent", func(t *testing.T) {
-		mustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=30s")
-		for i, m := range members {
-			labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-				if _, err := clientOf(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("the copy of a deleted Deployment in %s: %v, want none", m.Name(), err)
-				}
-				if _, err := clientOf(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("the copy of a deleted ConfigMap in %s: %v, want none", m.Name(), err)
-				}
-				return nil
-			})
-			// That the audit log shows them is what makes its silence above mean something.
-			found := deletions(logs[i].read(t))
-			for _, name := range []string{"/deployments/web", "/configmaps/settings"} {
-				if !slices.ContainsFunc(found, func(uri string) bool { return strings.Contains(uri, name) }) {
-					t.Errorf("deletions in %s: %v, want one of %s", m.Name(), found, name)
-				}
+	t.Run("intent", func(t *testing.T) { intentDeletes(t, ns, members, logs) })
+	t.Run("unmanaged", func(t *testing.T) { unmanagedIsLeft(t, ns) })
+}
+
+// intentDeletes: what is deleted through the endpoint goes in the members.
+func intentDeletes(t *testing.T, ns string, members []*lab.Member, logs []auditLog) {
+	admin := world.system.Kubeconfig()
+	mustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=30s")
+	for i, m := range members {
+		labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
+			if _, err := clientOf(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the copy of a deleted Deployment in %s: %v, want none", m.Name(), err)
 			}
-			if len(found) > 2 {
-				t.Errorf("deletions in %s: %v, want those of web and settings", m.Name(), found)
+			if _, err := clientOf(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the copy of a deleted ConfigMap in %s: %v, want none", m.Name(), err)
+			}
+			return nil
+		})
+		// That the audit log shows them is what makes its silence above mean something.
+		found := deletions(logs[i].read(t))
+		for _, name := range []string{"/deployments/web", "/configmaps/settings"} {
+			if !slices.ContainsFunc(found, func(uri string) bool { return strings.Contains(uri, name) }) {
+				t.Errorf("deletions in %s: %v, want one of %s", m.Name(), found, name)
 			}
 		}
-	})
-	t.Run("unmanaged", func(t *testing.T) { unmanagedIsLeft(t, ns) })
+		if len(found) > 2 {
+			t.Errorf("deletions in %s: %v, want those of web and settings", m.Name(), found)
+		}
+	}
 }
 
 // deletions by the identity that applies.

@@ -182,10 +182,13 @@ func (r *round) run(t *testing.T) {
 	cancel()
 	wg.Wait()
 	r.churn.report(t)
-	compared, largest := r.judge.summary()
-	r.note("%d comparisons, the oldest difference was %s", compared, largest)
-	if compared < 20 {
-		t.Errorf("only %d comparisons were made", compared)
+	compared, pods, passing, oldest := r.judge.summary()
+	r.note("%d comparisons of %d Pods, %d differences in passing, the oldest of a live member was %s", compared, pods, passing, oldest)
+	if compared < 20 || pods < compared*size.pods/2 {
+		t.Errorf("%d comparisons of %d Pods are too few", compared, pods)
+	}
+	if passing == 0 {
+		t.Error("no difference was seen, not even while the endpoint was down")
 	}
 }
 

@@ -77,7 +77,9 @@ type judge struct {
 	since    map[string]map[types.UID]time.Time
 	counts   map[string]count // by informer and member
 	reported map[types.UID]bool
-	compared int
+	compared int // comparisons
+	pods     int // that were compared in them
+	passing  int // differences seen, of any age
 	oldest   time.Duration
 }
 
@@ -109,10 +111,10 @@ func (j *judge) differing(informer, member string) int {
 	return c.differing
 }
 
-func (j *judge) summary() (int, time.Duration) {
+func (j *judge) summary() (comparisons, pods, passing int, oldest time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.compared, j.oldest
+	return j.compared, j.pods, j.passing, j.oldest
 }
 
 // compare tells of each difference that is older than the limit, once.
@@ -133,6 +135,8 @@ func (j *judge) compare(now time.Time, informer string, want, got map[string]vie
 			wanted = nil
 		}
 		differ := differences(wanted, got[member])
+		j.pods += len(wanted)
+		j.passing += len(differ)
 		j.counts[key] = count{len(differ), j.changed[member]}
 		before := j.since[key]
 		ages := map[types.UID]time.Time{}
