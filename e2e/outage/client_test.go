@@ -256,6 +256,11 @@ func open(ctx context.Context, config *rest.Config, path string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
+	return openBy(ctx, client, config, path)
+}
+
+// openBy makes a GET with a client of the caller's.
+func openBy(ctx context.Context, client *http.Client, config *rest.Config, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+path, nil)
 	if err != nil {
 		return nil, err

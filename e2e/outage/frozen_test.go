@@ -183,15 +183,23 @@ func frozenWatches(t *testing.T, config *rest.Config, ns string) {
 // watchesLeaveNothing opens and closes watches and counts goroutines.
 func watchesLeaveNothing(t *testing.T, config *rest.Config, path string) {
 	const watches, slack = 200, 15
+	// Connections are the client's to keep: it has its own, to close them.
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	client := &http.Client{Transport: transport}
 	cycle := func(n int) {
 		for range n {
-			s, err := watch(t.Context(), config, path+"?"+watchListQuery)
+			s, err := watchBy(t.Context(), client, config, path+"?"+watchListQuery)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.await(t, within(10*time.Second), "the end of the initial events", initialEnd)
 			s.stop()
 		}
+		transport.CloseIdleConnections()
 	}
 	cycle(5)
 	// The least of some seconds: other work comes and goes.
@@ -205,6 +213,7 @@ func watchesLeaveNothing(t *testing.T, config *rest.Config, path string) {
 	cycle(watches)
 	labtest.Eventually(t, within(20*time.Second), func(context.Context) error {
 		time.Sleep(time.Second)
+		transport.CloseIdleConnections()
 		if now := goroutines(t, config); now.total > base.total+slack {
 			return fmt.Errorf("%d goroutines after %d watches, %d before; more of:\n%s", now.total, watches, base.total, now.more(base))
 		}

@@ -46,9 +46,18 @@ type stream struct {
 
 // watch opens a watch; path has the query with watch=1.
 func watch(ctx context.Context, config *rest.Config, path string) (*stream, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return watchBy(ctx, client, config, path)
+}
+
+// watchBy opens a watch with a client of the caller's.
+func watchBy(ctx context.Context, client *http.Client, config *rest.Config, path string) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	started := time.Now()
-	res, err := open(ctx, config, path)
+	res, err := openBy(ctx, client, config, path)
 	if err != nil {
 		cancel()
 		return nil, err
