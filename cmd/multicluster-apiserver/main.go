@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/component-base/cli"
@@ -14,5 +15,13 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(app.NewCommand()))
+	command := app.NewCommand()
+	if sub, _, err := command.Find(os.Args[1:]); err != nil || !sub.HasParent() {
+		os.Exit(cli.Run(command))
+	}
+	// The server writes a log; a subcommand speaks to a person.
+	if err := cli.RunNoErrOutput(command); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		os.Exit(1)
+	}
 }
