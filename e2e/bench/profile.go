@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -61,24 +61,34 @@ func (r *run) profileOf(ctx context.Context, f form, name string) error {
 	return errors.Join(err, <-failed)
 }
 
+// fetch keeps what the gateway and the endpoint before it profile meanwhile.
 func (r *run) fetch(ctx context.Context, path, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, (profileSeconds+30)*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.fleet.metrics+path, nil)
-	if err != nil {
-		return fmt.Errorf("profile %s: %w", name, err)
+	gateway := target{name: gatewayName, base: "http://" + r.fleet.metrics}
+	var wait sync.WaitGroup
+	var errs [2]error
+	for i, t := range []target{gateway, r.fleet.product} {
+		wait.Go(func() { errs[i] = keep(ctx, t, path, filepath.Join(r.Profiles, name+"."+t.name+".pprof")) })
 	}
-	answer, err := http.DefaultClient.Do(request)
+	wait.Wait()
+	return errors.Join(errs[:]...)
+}
+
+func keep(ctx context.Context, t target, path, file string) error {
+	client := t.client()
+	defer client.CloseIdleConnections()
+	answer, err := t.get(ctx, client, path, nil)
 	if err != nil {
-		return fmt.Errorf("profile %s: %w", name, err)
+		return err
 	}
 	defer func() { _ = answer.Body.Close() }() // read to its end
 	data, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("profile %s: %s: %w", name, answer.Status, err)
+	if err != nil {
+		return fmt.Errorf("profile of %s: %w", t.name, err)
 	}
-	if err := os.WriteFile(filepath.Join(r.Profiles, name+".pprof"), data, 0o644); err != nil {
-		return fmt.Errorf("profile %s: %w", name, err)
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		return fmt.Errorf("profile of %s: %w", t.name, err)
 	}
 	return nil
 }
