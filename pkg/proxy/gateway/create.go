@@ -64,6 +64,10 @@ func (h *Handler) serveCreate(w http.ResponseWriter, r *http.Request, info *requ
 			n.meta["name"] = generate.SimpleNameGenerator.GenerateName(text(n.meta, "generateName"))
 		}
 		resp, err := h.createNamed(r, info, c, n)
+		if h.elsewhere(r.Context(), info, n, err) {
+			attempt--
+			continue
+		}
 		if generated && attempt < generateAttempts && isTaken(resp, err) {
 			continue
 		}
@@ -72,6 +76,26 @@ func (h *Handler) serveCreate(w http.ResponseWriter, r *http.Request, info *requ
 		}
 		return h.answerCreated(w, r, info, c, n, resp)
 	}
+}
+
+// elsewhere turns a newcomer that may be anywhere to another member, when the
+// one that was chosen has surely not seen it.
+func (h *Handler) elsewhere(ctx context.Context, info *request.RequestInfo, n *newcomer, err error) bool {
+	var gone *member.UnreachableError
+	if !n.free || !errors.As(err, &gone) || gone.Sent {
+		return false
+	}
+	n.tried = append(n.tried, n.member.Name)
+	other, err := h.leastLoaded(n.tried)
+	if err != nil {
+		return false
+	}
+	rt, err := h.routeTo(ctx, other, info)
+	if err != nil {
+		return false
+	}
+	n.route = rt
+	return true
 }
 
 // isTaken says that a name was refused because it exists.
@@ -90,6 +114,9 @@ type newcomer struct {
 	route
 	doc  document
 	meta document
+	// free is set when the object may be in any cluster.
+	free  bool
+	tried []cache.ClusterName
 	// release gives the reserved name back.
 	release func()
 }
@@ -100,7 +127,7 @@ func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cac
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := h.place(ctx, info, c, doc)
+	cluster, free, err := h.place(ctx, info, c, doc)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +141,7 @@ func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cac
 	if err != nil {
 		return nil, err
 	}
-	return &newcomer{route: rt, doc: doc, meta: meta, release: func() {}}, nil
+	return &newcomer{route: rt, doc: doc, meta: meta, free: free, release: func() {}}, nil
 }
 
 // reserve makes sure that the name will be served bare.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +55,9 @@ func clusterText(name cache.ClusterName) string {
 //	namespaced                     -> cluster that has the name reserved, else
 //	                                  the ready one with the fewest Pods
 //	cluster-scoped                 -> refused: the label is needed
-func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.Collection, doc document) (cache.ClusterName, error) {
+//
+// It is free when nothing but the number of Pods decided.
+func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.Collection, doc document) (cluster cache.ClusterName, free bool, err error) {
 	res := c.Resource()
 	gk := schema.GroupKind{Group: res.Group, Kind: res.Kind}
 	name := text(child(doc, "metadata"), "name")
@@ -62,39 +65,40 @@ func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.
 	isEvent := res.Resource == "events"
 	if res.FromControlPlane && !isEvent {
 		if labelled {
-			return "", invalidLabel(gk, name, label, "objects of this kind are created in the control plane, whose policies place them")
+			return "", false, invalidLabel(gk, name, label, "objects of this kind are created in the control plane, whose policies place them")
 		}
-		return cache.ControlPlane, nil
+		return cache.ControlPlane, false, nil
 	}
 	wishes, err := h.wishes(ctx, info, doc, isEvent)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if labelled {
 		named, err := h.labelWish(gk, name, label)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		wishes = append([]wish{named}, wishes...)
 	}
 	cluster, settled, err := agree(gk, name, wishes)
 	switch {
 	case err != nil:
-		return "", err
+		return "", false, err
 	case settled && cluster == cache.ControlPlane && !res.FromControlPlane:
-		return "", apierrors.NewInvalid(gk, name, field.ErrorList{field.Invalid(wishes[0].path, wishes[0].value,
+		return "", false, apierrors.NewInvalid(gk, name, field.ErrorList{field.Invalid(wishes[0].path, wishes[0].value,
 			"is in the control plane, where objects of this kind cannot be: the garbage collector of a cluster would not find it")})
 	case settled:
-		return cluster, nil
+		return cluster, false, nil
 	case isEvent:
-		return cache.ControlPlane, nil
+		return cache.ControlPlane, false, nil
 	case !res.Namespaced:
-		return "", invalidLabel(gk, name, "", "names the cluster of a new object of this kind and is required")
+		return "", false, invalidLabel(gk, name, "", "names the cluster of a new object of this kind and is required")
 	}
 	if holder, held := c.Holder(cache.Key{Namespace: info.Namespace, Name: name}); held && name != "" && holder != cache.ControlPlane {
-		return holder, nil
+		return holder, false, nil
 	}
-	return h.leastLoaded()
+	cluster, err = h.leastLoaded(nil)
+	return cluster, true, err
 }
 
 func invalidLabel(gk schema.GroupKind, name string, value any, detail string) error {
@@ -217,20 +221,27 @@ func (h *Handler) nodeNamed(ctx context.Context, name string) (*cache.Object, er
 }
 
 // leastLoaded is the ready member with the fewest Pods, the first in join
-// order among equals.
-func (h *Handler) leastLoaded() (cache.ClusterName, error) {
+// order among equals. One that does not answer the cache at the moment, though
+// it still counts as ready, is only taken when there is no other; those in
+// tried are not taken at all.
+func (h *Handler) leastLoaded(tried []cache.ClusterName) (cache.ClusterName, error) {
 	var objects map[cache.ClusterName]int
+	silent := map[cache.ClusterName]bool{}
 	if pods, ok := h.Cache.Collection(schema.GroupVersionResource{Version: "v1", Resource: "pods"}); ok {
 		objects = pods.Stats().Objects
+		for _, g := range pods.Gaps() {
+			silent[g.Cluster] = true
+		}
 	}
 	best, found := cache.ClusterName(""), false
 	var unready []string
 	for _, m := range h.Members.List() {
 		switch {
-		case m.Name == cache.ControlPlane:
+		case m.Name == cache.ControlPlane || slices.Contains(tried, m.Name):
 		case !m.Ready:
 			unready = append(unready, string(m.Name))
-		case !found || objects[m.Name] < objects[best]:
+		case !found || silent[best] && !silent[m.Name],
+			silent[best] == silent[m.Name] && objects[m.Name] < objects[best]:
 			best, found = m.Name, true
 		}
 	}

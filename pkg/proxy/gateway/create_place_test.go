@@ -1,13 +1,16 @@
 package gateway
 
 import (
+	"errors"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
 func (c *fakeCollection) Holder(cache.Key) (cache.ClusterName, bool) { return "", false }
@@ -31,6 +34,28 @@ func TestAgree(t *testing.T) {
 	}
 	if _, _, err := agree(gk, "x", []wish{{"m1", path, "n"}, {"m2", path, "o"}}); !apierrors.IsInvalid(err) {
 		t.Errorf("disagreed: %v", err)
+	}
+}
+
+func TestElsewhere(t *testing.T) {
+	members := staticMembers{{Name: "m1", Ready: true, Config: &rest.Config{Host: "https://127.0.0.1:1"}}, {Name: "m2", Ready: true, Config: &rest.Config{Host: "https://127.0.0.1:2"}}}
+	e := newEndpoint(t, func(o *Options) { o.Members = members })
+	info := infoOf(t, "/api/v1/namespaces/d/pods")
+	at := func(free bool) *newcomer { return &newcomer{route: route{member: members[0]}, free: free} }
+	unseen := &member.UnreachableError{Cluster: "m1", Err: errors.New("no")}
+	seen := &member.UnreachableError{Cluster: "m1", Sent: true, Err: errors.New("no")}
+	if n := at(true); !e.handler.elsewhere(t.Context(), info, n, unseen) || n.member.Name != "m2" {
+		t.Errorf("surely not seen: stays in %q", n.member.Name)
+	} else if e.handler.elsewhere(t.Context(), info, n, unseen) {
+		t.Errorf("no member is left: goes on to %q", n.member.Name)
+	}
+	if e.handler.elsewhere(t.Context(), info, at(false), unseen) {
+		t.Error("bound to its cluster: moved")
+	}
+	for _, err := range []error{nil, seen, errors.New("another")} {
+		if e.handler.elsewhere(t.Context(), info, at(true), err) {
+			t.Errorf("%v: sent twice", err)
+		}
 	}
 }
 
@@ -68,16 +93,23 @@ func TestPlace(t *testing.T) {
 		"owner, kind not known": {doc: `{"metadata":{"ownerReferences":[{"apiVersion":"a/b/c","kind":"","name":"x"},7]}}`, want: "m2"},
 	} {
 		doc := parse(t, tc.doc)
-		got, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/namespaces/d/pods"), e.pods, doc)
+		got, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/namespaces/d/pods"), e.pods, doc)
 		if tc.wrong != apierrors.IsInvalid(err) || got != tc.want || !tc.wrong && text(child(doc, "spec"), "nodeName") != tc.node {
 			t.Errorf("%s: %q, %v; the document is %v", name, got, err, doc)
 		}
 	}
-	if _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/nodes"), e.nodes, document{}); !apierrors.IsInvalid(err) {
+	if _, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/nodes"), e.nodes, document{}); !apierrors.IsInvalid(err) {
 		t.Errorf("node: %v", err)
 	}
+	e.pods.setGaps(cache.Gap{Cluster: "m2", Kind: cache.Stale})
+	if got, err := e.handler.leastLoaded(nil); got != "m1" || err != nil {
+		t.Errorf("the least loaded is silent: %q, %v", got, err)
+	}
+	if got, err := e.handler.leastLoaded([]cache.ClusterName{"m1"}); got != "m2" || err != nil {
+		t.Errorf("the other was tried: %q, %v", got, err)
+	}
 	members[1].Ready, members[2].Ready = false, false
-	if _, err := e.handler.leastLoaded(); !apierrors.IsServiceUnavailable(err) {
+	if _, err := e.handler.leastLoaded(nil); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("nobody is ready: %v", err)
 	}
 }
