@@ -86,7 +86,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run starts the clusters, measures, and stops what it started.
+// Run starts the clusters, measures, and stops what it started. Beside an error
+// it returns what was measured before, nil when that is nothing.
 func Run(ctx context.Context, o Options) (result *Result, err error) {
 	o = o.withDefaults()
 	r := &run{Options: o, result: &Result{Pods: o.Pods, InProcess: o.InProcess, Started: time.Now(), CPUs: runtime.NumCPU()}}
@@ -95,12 +96,10 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.fleet.stop()) }()
-	if err := r.measure(ctx); err != nil {
-		return nil, err
-	}
+	err = r.measure(ctx)
 	r.result.Took = time.Since(r.result.Started)
 	r.result.Load[1] = load()
-	return r.result, nil
+	return r.result, err
 }
 
 func load() string {

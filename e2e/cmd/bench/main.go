@@ -60,22 +60,28 @@ func run(ctx context.Context, args []string) error {
 		fmt.Fprintf(os.Stderr, "[%6.1fs] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
 	result, err := bench.Run(ctx, o)
+	if result != nil {
+		err = errors.Join(err, report(result, *markdown, *out))
+	}
 	if err != nil {
 		return fmt.Errorf("%w (logs are in %s)", err, o.Dir)
 	}
 	if temporary {
-		if err := os.RemoveAll(o.Dir); err != nil {
-			return err
-		}
+		return os.RemoveAll(o.Dir)
 	}
-	if *out != "" {
+	return nil
+}
+
+// report prints what was measured, and keeps it as JSON where that is asked for.
+func report(result *bench.Result, markdown bool, file string) error {
+	if file != "" {
 		data, err := json.MarshalIndent(result, "", "  ")
 		if err != nil {
-			return err
+			return fmt.Errorf("results: %w", err)
 		}
-		if err := os.WriteFile(*out, append(data, '\n'), 0o644); err != nil {
-			return err
+		if err := os.WriteFile(file, append(data, '\n'), 0o644); err != nil {
+			return fmt.Errorf("results: %w", err)
 		}
 	}
-	return result.Write(os.Stdout, *markdown)
+	return result.Write(os.Stdout, markdown)
 }
