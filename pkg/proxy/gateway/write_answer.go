@@ -166,7 +166,8 @@ func (h *Handler) answerObject(w http.ResponseWriter, r *http.Request, info *req
 	return h.writeServed(w, r, info, c, a.code, obj)
 }
 
-// observe makes the object in an answer visible.
+// observe makes the object in an answer visible. It returns nil when readers
+// see none of its UID any more: it has gone, or another has its name by now.
 func (h *Handler) observe(ctx context.Context, c cache.Collection, id *identity, a *answer) (*cache.Object, error) {
 	meta, err := a.meta()
 	if err != nil {
@@ -180,7 +181,11 @@ func (h *Handler) observe(ctx context.Context, c cache.Collection, id *identity,
 	if err != nil {
 		return nil, err
 	}
-	return c.Observe(ctx, id.cluster, meta.Namespace, meta.Name, rv, raw)
+	obj, err := c.Observe(ctx, id.cluster, meta.Namespace, meta.Name, rv, raw)
+	if err != nil || obj == nil || obj.UID != meta.UID {
+		return nil, err
+	}
+	return obj, nil
 }
 
 // cacheForm gives an answer the encoding and the version of the collection: an
