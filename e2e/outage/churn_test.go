@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func (c *churner) pick(member string, through bool) (*corev1.Pod, bool) {
 	var pods []*corev1.Pod
 	for _, item := range store.List() {
 		pod := item.(*corev1.Pod)
-		if pod.DeletionTimestamp == nil && (!through || pod.Labels[clusterLabel] == member) {
+		if pod.DeletionTimestamp == nil && !strings.HasPrefix(pod.Name, beaconName) && (!through || pod.Labels[clusterLabel] == member) {
 			pods = append(pods, pod)
 		}
 	}

@@ -158,6 +158,14 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 		}
 		return fmt.Errorf("no Event of %d says that m1 has an unmanaged object of the name", len(events.Items))
 	})
+	labtest.Eventually(t, within(30*time.Second), func(context.Context) error {
+		said := mustKubectl(t, world.system.Kubeconfig(), "", "-n", ns, "get", "resourcebindings",
+			"-o", `jsonpath={.items[*].status.conditions[?(@.type=="FullyApplied")].message}`)
+		if !strings.Contains(said, "m1") || !strings.Contains(said, "not managed") {
+			return fmt.Errorf("the condition FullyApplied says %q, want m1 and that its object is not managed", said)
+		}
+		return nil
+	})
 	after, err := m1.Get(t.Context(), "plain", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,10 @@ const (
 	// settleLimit is how long after an outage both sides may still be
 	// reconnecting: informers wait up to 30 s between attempts.
 	settleLimit = 45 * time.Second
+	// recoveryLimit is how long after an outage the endpoint may take to
+	// follow the member again.
+	recoveryLimit = 10 * time.Second
+	beaconName    = "beacon"
 	// deployments a member's Pods belong to.
 	deployments = 6
 )
@@ -237,6 +241,39 @@ func (r *round) settle(t *testing.T, names ...string) {
 	r.note("settled: %v", names)
 }
 
+// beacon makes a Pod in a member and waits until everybody knows it: equality
+// alone may be that of two sides that are both still cut off.
+func (r *round) beacon(t *testing.T, name string) {
+	t.Helper()
+	r.judge.set(name, settling)
+	pod := barePod(r.ns, uniqueName(t, beaconName))
+	client := clientOf(t, r.members[name])
+	labtest.Eventually(t, within(settleLimit), func(ctx context.Context) error {
+		_, err := client.CoreV1().Pods(r.ns).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+	lit := time.Now()
+	labtest.Eventually(t, within(settleLimit), func(context.Context) error {
+		for informer, store := range r.served {
+			if _, ok, err := store.GetByKey(r.ns + "/" + pod.Name); err != nil || !ok {
+				return fmt.Errorf("a new Pod of %s is not in the informer by %s (%v)", name, informer, err)
+			}
+		}
+		return nil
+	})
+	late := time.Since(lit)
+	r.note("a new Pod of %s is served after %s", name, late.Round(time.Millisecond))
+	if late > within(recoveryLimit) {
+		t.Errorf("a new Pod of %s is served %s after the outage, want at most %s", name, late, recoveryLimit)
+	}
+	labtest.Eventually(t, within(settleLimit), func(context.Context) error {
+		if _, ok, err := r.direct[name].GetByKey(r.ns + "/" + pod.Name); err != nil || !ok {
+			return fmt.Errorf("a new Pod of %s is not in the direct informer (%v)", name, err)
+		}
+		return nil
+	})
+}
+
 // quieten stops our changes in a member and waits until both sides have seen
 // the last of them, so that what is last known is the same on both.
 func (r *round) quieten(t *testing.T, name string) {
@@ -253,6 +290,7 @@ func (r *round) freezeAndThaw(t *testing.T) {
 	thaw()
 	r.note("thawed")
 	r.churn.allow("m2", true)
+	r.beacon(t, "m2")
 	r.settle(t, "m2")
 	time.Sleep(3 * time.Second)
 }
@@ -264,6 +302,7 @@ func (r *round) killAndRestart(t *testing.T) {
 	revive()
 	r.note("revived")
 	r.churn.allow("m2", true)
+	r.beacon(t, "m2")
 	r.settle(t, "m2")
 	time.Sleep(3 * time.Second)
 }
@@ -290,6 +329,8 @@ func (r *round) killEndpoint(t *testing.T) {
 	restartEndpoint(t)
 	r.note("the endpoint is back")
 	r.churn.pause(false)
+	r.beacon(t, "m1")
+	r.beacon(t, "m2")
 	r.settle(t, "m1", "m2")
 }
 

@@ -76,10 +76,10 @@ type judge struct {
 	changed  map[string]int // times of set, so that a count of before does not speak for after
 	since    map[string]map[types.UID]time.Time
 	counts   map[string]count // by informer and member
-	reported map[types.UID]bool
-	compared int // comparisons
-	pods     int // that were compared in them
-	passing  int // differences seen, of any age
+	reported map[string]bool  // by informer and UID
+	compared int              // comparisons
+	pods     int              // that were compared in them
+	passing  int              // differences seen, of any age
 	oldest   time.Duration
 }
 
@@ -88,7 +88,7 @@ type count struct{ differing, changed int }
 func newJudge(limit time.Duration) *judge {
 	return &judge{
 		limit: limit, expected: map[string]expectation{}, changed: map[string]int{},
-		since: map[string]map[types.UID]time.Time{}, counts: map[string]count{}, reported: map[types.UID]bool{},
+		since: map[string]map[types.UID]time.Time{}, counts: map[string]count{}, reported: map[string]bool{},
 	}
 }
 
@@ -151,8 +151,8 @@ func (j *judge) compare(now time.Time, informer string, want, got map[string]vie
 			}
 			age := now.Sub(ages[uid])
 			j.oldest = max(j.oldest, age)
-			if age > j.limit && !j.reported[uid] {
-				j.reported[uid] = true
+			if age > j.limit && !j.reported[informer+" "+string(uid)] {
+				j.reported[informer+" "+string(uid)] = true
 				problems = append(problems, fmt.Sprintf("%s for %s: %s", member, age, text))
 			}
 		}

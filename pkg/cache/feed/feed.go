@@ -65,7 +65,7 @@ const (
 	silenceWait  = 75 * time.Second // once bookmarks have been seen
 	initialWait  = 30 * time.Second // between two initial events
 	minBackoff   = 200 * time.Millisecond
-	maxBackoff   = 30 * time.Second
+	maxBackoff   = 5 * time.Second // so long at most a member that is back is not followed
 	missingRetry = time.Minute
 	healthyAfter = 10 * time.Second
 )
