@@ -235,13 +235,11 @@ func watchesLeaveNothing(t *testing.T, config *rest.Config, path string) {
 // while a member is frozen; what a watch may leave behind is what serves it.
 type census struct {
 	total   int
-	serving int // handlers of requests, and what they have started
+	serving int // in the handler of member kinds
 	stacks  map[string]int
 }
 
-func serves(stack string) bool {
-	return strings.Contains(stack, ".runHandler") || strings.Contains(stack, "isthmus/pkg/proxy")
-}
+func serves(stack string) bool { return strings.Contains(stack, "isthmus/pkg/proxy/gateway") }
 
 // more lists the stacks that have become most numerous.
 func (c census) more(than census) string {
