@@ -147,6 +147,47 @@ options:
   enablePodsOnNodeSyncListPager: true
 `
 
+// podReadyAgain does what a kubelet does when its node comes back: kwok's own
+// stage makes only Pending Pods ready, so that after a member stood still for
+// 40 s (or the machine was suspended) its Pods would stay unready for good.
+const podReadyAgain = `apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata:
+  name: pod-ready-again
+spec:
+  resourceRef:
+    apiGroup: v1
+    kind: Pod
+  selector:
+    matchExpressions:
+    - key: '.metadata.deletionTimestamp'
+      operator: 'DoesNotExist'
+    - key: '.status.phase'
+      operator: 'In'
+      values:
+      - 'Running'
+    - key: '.status.conditions.[] | select( .type == "Ready" ) | .status'
+      operator: 'In'
+      values:
+      - 'False'
+    - key: '.status.conditions.[] | select( .type == "ContainersReady" ) | .status'
+      operator: 'In'
+      values:
+      - 'True'
+  delay:
+    durationMilliseconds: 3000
+  next:
+    patches:
+    - subresource: status
+      root: status
+      type: strategic
+      template: |
+        conditions:
+        - type: Ready
+          status: "True"
+          lastTransitionTime: {{ Now | Quote }}
+`
+
 func (m *Member) writeKwokConfig() error {
 	files, err := filepath.Glob(filepath.Join(m.set.StagesDir(), "*.yaml"))
 	if err != nil {
@@ -168,6 +209,7 @@ func (m *Member) writeKwokConfig() error {
 		config.WriteString("---\n")
 		config.Write(data)
 	}
+	config.WriteString("---\n" + podReadyAgain)
 	if err := writeFile(m.file("kwok.yaml"), config.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("kwok config: %w", err)
 	}
