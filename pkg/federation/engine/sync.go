@@ -22,8 +22,14 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 		return nil // everything is queued again when it comes back
 	}
 	if err := m.filled(key.GroupKind()); err != nil {
+		notServed := errors.Is(err, errNotServed)
+		if t := m.engine.template(key); notServed && t != nil && t.DeletionTimestamp != nil {
+			// A member that does not serve the kind must not hold the template
+			// forever, nor the namespace around it; a live read decides.
+			return m.consider(ctx, key)
+		}
 		m.queue.AddAfter(key, 500*time.Millisecond)
-		if errors.Is(err, errNotServed) {
+		if notServed {
 			m.report(key, m.engine.template(key), err.Error(), true)
 		}
 		return nil
