@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"net"
 	"net/http"
 
@@ -28,8 +29,7 @@ const auditLimit = 3 << 20
 // audit event of the request and, where the audit policy asks for it, keeps the
 // answer. Call record when the request is done.
 func annotateAudit(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) *auditWriter {
-	level := audit.AuditContextFrom(r.Context()).GetEventLevel()
-	keep := info != nil && info.Verb != "watch" && !level.Less(auditinternal.LevelRequestResponse)
+	keep := info != nil && info.Verb != "watch" && Audits(r.Context(), auditinternal.LevelRequestResponse)
 	return &auditWriter{ResponseWriter: w, request: r, keep: keep}
 }
 
@@ -49,6 +49,12 @@ func (w *auditWriter) record() {
 	if object, gvk := DecodeObject(w.body.Bytes()); object != nil {
 		audit.LogResponseObject(w.request.Context(), object, gvk.GroupVersion(), legacyscheme.Codecs)
 	}
+}
+
+// Audits says whether the audit policy wants at least this level of a request.
+func Audits(ctx context.Context, level auditinternal.Level) bool {
+	ac := audit.AuditContextFrom(ctx)
+	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(level)
 }
 
 // DecodeObject reads JSON, YAML or protobuf of a known kind, or JSON of any

@@ -30,7 +30,7 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 		to := Decide(info, rt.Kinds, IsLoopback(r.Context()))
 		r.Header.Del(UnmanagedHeader)
 		if to.Target == ToControlPlane {
-			if how := DecideUnmanaged(info, r.URL.Query(), IsLoopback(r.Context())); how != NotUnmanaged {
+			if how := DecideUnmanaged(info, r, IsLoopback(r.Context())); how != NotUnmanaged {
 				rt.serveUnmanaged(w, r, next, how)
 				return
 			}

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -10,9 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
@@ -38,6 +44,9 @@ var workloads = map[schema.GroupResource]bool{
 // does not answer.
 const fallThroughWait = time.Second
 
+// bodyLimit is kube-apiserver's limit of a request body, in bytes.
+const bodyLimit = 3 << 20
+
 // Unmanaged says how a request on a federated kind concerns the members' own
 // objects.
 type Unmanaged uint8
@@ -51,10 +60,17 @@ const (
 	// Instead: a LIST whose selector names clusters. Templates have no cluster
 	// label, so only member objects can match.
 	Instead
+	// Beside: a creation, which warns of members' own objects of that name.
+	Beside
 )
 
+// kubectlCommand is the header in which kubectl says what it does. An apply
+// asks whether it has to create the template: to it, a member's own object is
+// no answer.
+const kubectlCommand = "Kubectl-Command"
+
 // DecideUnmanaged is a pure function of the request.
-func DecideUnmanaged(info *request.RequestInfo, query url.Values, loopback bool) Unmanaged {
+func DecideUnmanaged(info *request.RequestInfo, r *http.Request, loopback bool) Unmanaged {
 	if loopback || info == nil || !info.IsResourceRequest || info.Subresource != "" {
 		return NotUnmanaged
 	}
@@ -63,10 +79,18 @@ func DecideUnmanaged(info *request.RequestInfo, query url.Values, loopback bool)
 	}
 	switch info.Verb {
 	case "get":
-		return IfAbsent
+		if r.Header.Get(kubectlCommand) != "kubectl apply" {
+			return IfAbsent
+		}
 	case "list":
-		if namesClusters(query.Get("labelSelector")) {
+		if namesClusters(r.URL.Query().Get("labelSelector")) {
 			return Instead
+		}
+	case "create":
+		return Beside
+	case "patch":
+		if strings.HasPrefix(r.Header.Get("Content-Type"), string(types.ApplyYAMLPatchType)) {
+			return Beside
 		}
 	}
 	return NotUnmanaged
@@ -96,6 +120,10 @@ func (rt *Router) serveUnmanaged(w http.ResponseWriter, r *http.Request, next ht
 		rt.Gateway.ServeHTTP(w, withRevision(r, revision(r, next)))
 		return
 	}
+	if how == Beside {
+		next.ServeHTTP(w, rt.warnOfUnmanaged(r))
+		return
+	}
 	absent := &absentWriter{ResponseWriter: w}
 	next.ServeHTTP(absent, r)
 	if absent.caught {
@@ -117,6 +145,43 @@ func (rt *Router) fallThrough(w http.ResponseWriter, r *http.Request, absent *ab
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(answer.Body.Bytes())
+}
+
+// warnOfUnmanaged adds a warning to the answer when a member holds an object
+// of its own under the name that is being created. It returns a request whose
+// body can still be read.
+func (rt *Router) warnOfUnmanaged(r *http.Request) *http.Request {
+	info, _ := request.RequestInfoFrom(r.Context())
+	name := info.Name
+	if name == "" {
+		body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit))
+		rest := r.Body
+		r = r.Clone(r.Context())
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), rest), rest}
+		object, _ := DecodeObject(body)
+		accessor, errMeta := meta.Accessor(object)
+		if err != nil || errMeta != nil || accessor.GetName() == "" {
+			return r // the control plane says what is wrong with it
+		}
+		name = accessor.GetName()
+	}
+	get := *info
+	get.Verb, get.Name = "get", name
+	ctx, cancel := context.WithTimeout(request.WithRequestInfo(r.Context(), &get), fallThroughWait)
+	defer cancel()
+	ask := withRevision(r.WithContext(ctx), "0")
+	ask.Method, ask.Body = http.MethodGet, http.NoBody
+	ask.Header.Set("Accept", "application/json")
+	answer := httptest.NewRecorder()
+	rt.Gateway.ServeHTTP(answer, ask)
+	if answer.Code == http.StatusOK {
+		warning.AddWarning(r.Context(), "", fmt.Sprintf("cluster %q holds an unmanaged %s %s/%s, which is left alone: see \"kubectl describe\" of its binding",
+			answer.Header().Get(ClusterHeader), info.Resource, info.Namespace, name))
+	}
+	return r
 }
 
 func withRevision(r *http.Request, revision string) *http.Request {

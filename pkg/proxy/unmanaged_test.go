@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 )
 
 func TestDecideUnmanaged(t *testing.T) {
@@ -17,14 +20,22 @@ func TestDecideUnmanaged(t *testing.T) {
 	scale.Subresource = "scale"
 	config := get
 	config.APIGroup, config.Resource = "", "configmaps"
+	creation, patch := list, get
+	creation.Verb, patch.Verb = "create", "patch"
 	tests := []struct {
-		name     string
-		info     request.RequestInfo
-		selector string
-		loopback bool
-		want     Unmanaged
+		name                 string
+		info                 request.RequestInfo
+		selector             string
+		command, contentType string
+		loopback             bool
+		want                 Unmanaged
 	}{
 		{name: "get falls through", info: get, want: IfAbsent},
+		{name: "get of an apply does not", info: get, command: "kubectl apply"},
+		{name: "get of a get does", info: get, command: "kubectl get", want: IfAbsent},
+		{name: "creation", info: creation, want: Beside},
+		{name: "server-side apply", info: patch, contentType: "application/apply-patch+yaml", want: Beside},
+		{name: "another patch", info: patch, contentType: "application/merge-patch+json"},
 		{name: "loopback does not", info: get, loopback: true},
 		{name: "subresource does not", info: scale},
 		{name: "configuration does not", info: config},
@@ -38,7 +49,10 @@ func TestDecideUnmanaged(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := DecideUnmanaged(&tt.info, url.Values{"labelSelector": {tt.selector}}, tt.loopback)
+			r := httptest.NewRequest(http.MethodGet, "/?"+url.Values{"labelSelector": {tt.selector}}.Encode(), http.NoBody)
+			r.Header.Set("Kubectl-Command", tt.command)
+			r.Header.Set("Content-Type", tt.contentType)
+			got := DecideUnmanaged(&tt.info, r, tt.loopback)
 			if got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
@@ -96,3 +110,41 @@ func TestFallThrough(t *testing.T) {
 		})
 	}
 }
+
+func TestCreationWarns(t *testing.T) {
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "apps", Resource: "deployments", Namespace: "d"}
+	const body = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"x","namespace":"d"}}`
+	for _, held := range []bool{false, true} {
+		router := &Router{Kinds: NewKinds(DefaultClasses()), Gateway: gatewayFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked, _ := request.RequestInfoFrom(r.Context())
+			if asked.Verb != "get" || asked.Name != "x" || r.Method != http.MethodGet {
+				t.Errorf("asked the members for %+v", asked)
+			}
+			w.Header().Set(ClusterHeader, "m1")
+			if !held {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		})}
+		var recorded warnings
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got, err := io.ReadAll(r.Body); err != nil || string(got) != body {
+				t.Errorf("the control plane reads %q (%v)", got, err)
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		r := httptest.NewRequest(http.MethodPost, "/apis/apps/v1/namespaces/d/deployments", strings.NewReader(body))
+		ctx := warning.WithWarningRecorder(request.WithRequestInfo(r.Context(), info), &recorded)
+		answer := httptest.NewRecorder()
+		router.Wrap(next).ServeHTTP(answer, r.WithContext(ctx))
+		if answer.Code != http.StatusCreated {
+			t.Errorf("answered %d", answer.Code)
+		}
+		if warned := len(recorded) == 1 && strings.Contains(recorded[0], `"m1"`); warned != held {
+			t.Errorf("held %v: warnings %q", held, recorded)
+		}
+	}
+}
+
+type warnings []string
+
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }

@@ -19,6 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version/verflag"
 
+	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 )
 
@@ -86,7 +87,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.MetricsListen, "metrics-listen", o.MetricsListen, "Address of /metrics, /healthz and /readyz, without TLS; empty for none.")
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
-	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind; the same as multicluster-apiserver's flag.")
+	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual]; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
 	verflag.AddFlags(fs)
@@ -122,6 +123,9 @@ func init() {
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, o *Options) error {
+	if err := fleet.TunePings(); err != nil {
+		return err
+	}
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"k8s.io/component-base/version/verflag"
 
 	"github.com/isthmus-dev/isthmus/pkg/registry/embeddedetcd"
+	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
 )
 
 const longHelp = `One Kubernetes API endpoint over many clusters.
@@ -100,6 +101,9 @@ func init() {
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, o *Options) error {
+	if err := fleet.TunePings(); err != nil {
+		return err
+	}
 	files, err := o.Complete()
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -112,10 +113,23 @@ func (c *Client) ServeClusterProxy(w http.ResponseWriter, r *http.Request, _, _ 
 // gateway streams: the initial events cost the gateway, not this process.
 func releaseSeat(answer *http.Response) error {
 	ctx := answer.Request.Context()
-	if info, ok := request.RequestInfoFrom(ctx); ok && info.Verb == "watch" {
+	if info, ok := request.RequestInfoFrom(ctx); ok && info.Verb == "watch" && answer.StatusCode == http.StatusOK {
 		utilflowcontrol.WatchInitialized(ctx)
+		answer.Body = cleanEnd{answer.Body}
 	}
 	return nil
+}
+
+// cleanEnd ends a watch whose gateway has died as every watch ends, so that a
+// client resumes it instead of listing again.
+type cleanEnd struct{ io.ReadCloser }
+
+func (b cleanEnd) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // setIdentity replaces whatever identity the client has sent by the user that

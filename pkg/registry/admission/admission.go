@@ -16,14 +16,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	"k8s.io/apiserver/pkg/audit"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -33,6 +36,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	admissionlisters "k8s.io/client-go/listers/admissionregistration/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -49,8 +54,10 @@ type Reader interface {
 
 // Routed validates routed requests.
 type Routed struct {
-	chain  admission.ValidationInterface
-	reader Reader
+	chain      admission.ValidationInterface
+	reader     Reader
+	namespaces corelisters.NamespaceLister
+	bindings   admissionlisters.ValidatingAdmissionPolicyBindingLister
 }
 
 // NewRouted builds the chain from the control plane's configuration. reader is
@@ -75,20 +82,18 @@ func NewRouted(generic *genericapiserver.Config, shared informers.SharedInformer
 	if !ok {
 		return nil, errors.New("routed admission has no validating plugin")
 	}
-	return &Routed{chain: chain, reader: reader}, nil
+	return &Routed{
+		chain: chain, reader: reader,
+		namespaces: shared.Core().V1().Namespaces().Lister(),
+		bindings:   shared.Admissionregistration().V1().ValidatingAdmissionPolicyBindings().Lister(),
+	}, nil
 }
 
 // Admit validates one routed request. When it refuses it answers the client
 // and returns false; otherwise the request it returns has its body intact.
+// What cannot be judged while policies are in force is refused.
 func (a *Routed) Admit(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (*http.Request, bool) {
-	op := operation(info)
-	if !a.chain.Handles(op) {
-		return r, true
-	}
-	attributes, r, err := a.attributes(r, info, op)
-	if err == nil && attributes != nil {
-		err = a.chain.Validate(r.Context(), attributes, admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme))
-	}
+	r, err := a.admit(r, info)
 	if err != nil {
 		gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 		responsewriters.ErrorNegotiated(err, legacyscheme.Codecs, gv, w, r)
@@ -97,103 +102,96 @@ func (a *Routed) Admit(w http.ResponseWriter, r *http.Request, info *request.Req
 	return r, true
 }
 
-var connects = map[string]bool{"exec": true, "attach": true, "portforward": true, "proxy": true}
-
-func operation(info *request.RequestInfo) admission.Operation {
-	switch {
-	case connects[info.Subresource]:
-		return admission.Connect
-	case info.Verb == "create":
-		return admission.Create
-	case info.Verb == "delete" || info.Verb == "deletecollection":
-		return admission.Delete
+func (a *Routed) admit(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
+	if err := a.checkNamespace(info); err != nil {
+		return r, err
 	}
-	return admission.Update
-}
-
-// attributes describes the request. nil attributes mean there is nothing that
-// a policy could look at here: the body is malformed, and the handler that
-// decodes it says so better than admission would.
-func (a *Routed) attributes(r *http.Request, info *request.RequestInfo, op admission.Operation) (admission.Attributes, *http.Request, error) {
-	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	user, _ := request.UserFrom(r.Context())
-	dryRun := len(r.URL.Query()["dryRun"]) > 0
-	record := func(object, old runtime.Object, gvk schema.GroupVersionKind, options runtime.Object) admission.Attributes {
-		return admission.NewAttributesRecord(object, old, gvk, info.Namespace, info.Name, gvr, info.Subresource, op, options, dryRun, user)
-	}
-	switch op {
-	case admission.Connect:
-		options, gvk := connectOptions(r, info)
-		if options == nil {
-			return nil, r, nil
-		}
-		return record(options, nil, gvk, nil), r, nil
-	case admission.Delete:
-		old, gvk, err := a.present(r, info)
-		if old == nil || err != nil {
-			return nil, r, err
-		}
-		return record(nil, old, gvk, &metav1.DeleteOptions{}), r, nil
-	case admission.Create:
-		body, r, err := readBody(r)
-		if err != nil {
-			return nil, r, nil //nolint:nilerr // the handler reads it again and answers
-		}
-		object, gvk := proxy.DecodeObject(body)
-		if object == nil {
-			return nil, r, nil
-		}
-		audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), gvr, //nolint:contextcheck // the request's own
-			info.Subresource, legacyscheme.Codecs)
-		return record(object, nil, gvk, &metav1.CreateOptions{}), r, nil
-	}
-	return a.update(r, info, record) //nolint:contextcheck // the request carries it
-}
-
-func (a *Routed) update(r *http.Request, info *request.RequestInfo, record func(object, old runtime.Object, gvk schema.GroupVersionKind, options runtime.Object) admission.Attributes) (admission.Attributes, *http.Request, error) {
-	old, gvk, err := a.present(r, info)
-	if err != nil || old == nil {
-		return nil, r, err
-	}
-	body, r, err := readBody(r)
+	active, err := a.active()
 	if err != nil {
-		return nil, r, nil //nolint:nilerr // the handler reads it again and answers
+		return r, err
 	}
-	var object runtime.Object
-	if info.Verb == "patch" {
-		audit.LogRequestPatch(r.Context(), body)
-		object = patched(old, r.Header.Get("Content-Type"), body)
-	} else {
-		object, _ = proxy.DecodeObject(body)
-		if object != nil {
-			audit.LogRequestObject(r.Context(), object, gvk.GroupVersion(), schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}, info.Subresource, legacyscheme.Codecs)
-		}
+	audited := proxy.Audits(r.Context(), auditinternal.LevelRequest)
+	if !active && !audited {
+		return r, nil
 	}
-	if object == nil {
-		return nil, r, nil
+	q := &question{Routed: a, info: info, op: operation(info)}
+	if r, err = q.read(r); err != nil {
+		return r, err
 	}
-	return record(object, old, gvk, &metav1.UpdateOptions{}), r, nil
+	if audited {
+		q.audit(r.Context())
+	}
+	if !active {
+		return r, nil
+	}
+	return r, q.validate(r)
+}
+
+// active says whether any policy is in force. Without one nothing is judged,
+// and a write costs no further read.
+func (a *Routed) active() (bool, error) {
+	bindings, err := a.bindings.List(labels.Everything())
+	if err != nil {
+		return false, fmt.Errorf("list the bindings of admission policies: %w", err)
+	}
+	return len(bindings) > 0, nil
+}
+
+// checkNamespace answers for a creation as the namespace lifecycle admission of
+// one cluster does.
+func (a *Routed) checkNamespace(info *request.RequestInfo) error {
+	if info.Verb != "create" || info.Subresource != "" || info.Namespace == "" {
+		return nil
+	}
+	ns, err := a.namespaces.Get(info.Namespace)
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("read the namespace: %w", err)
+	}
+	if ns.Status.Phase == corev1.NamespaceTerminating {
+		gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+		return apierrors.NewForbidden(gr, info.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", info.Namespace))
+	}
+	return nil
 }
 
 // present reads the object as served, through the gateway, as the user does.
+// For a collection it is the list of what the selectors match. nil means that
+// there is none, which the handler says itself.
 func (a *Routed) present(r *http.Request, info *request.RequestInfo) (runtime.Object, schema.GroupVersionKind, error) {
-	if info.Name == "" {
-		return nil, schema.GroupVersionKind{}, nil
-	}
 	get := *info
 	get.Verb, get.Subresource = "get", ""
+	if info.Name == "" {
+		get.Verb = "list"
+	}
 	ctx := request.WithRequestInfo(context.WithoutCancel(r.Context()), &get)
 	inner, err := http.NewRequestWithContext(ctx, http.MethodGet, info.Path, http.NoBody)
 	if err != nil {
 		return nil, schema.GroupVersionKind{}, fmt.Errorf("read the present object: %w", err)
 	}
 	inner.Header.Set("Accept", "application/json")
+	if info.Name == "" {
+		selectors := url.Values{}
+		for _, name := range []string{"labelSelector", "fieldSelector"} {
+			if v := r.URL.Query().Get(name); v != "" {
+				selectors.Set(name, v)
+			}
+		}
+		inner.URL.RawQuery = selectors.Encode()
+	}
 	answer := httptest.NewRecorder()
 	a.reader.ServeHTTP(answer, inner)
-	if answer.Code != http.StatusOK {
-		return nil, schema.GroupVersionKind{}, nil
-	}
 	object, gvk := proxy.DecodeObject(answer.Body.Bytes())
+	switch status, failed := object.(*metav1.Status); {
+	case answer.Code == http.StatusNotFound:
+		return nil, gvk, nil
+	case failed:
+		return nil, gvk, &apierrors.StatusError{ErrStatus: *status}
+	case answer.Code != http.StatusOK || object == nil:
+		return nil, gvk, apierrors.NewInternalError(fmt.Errorf("the present object cannot be read: status %d", answer.Code))
+	}
 	return object, gvk, nil
 }
 
@@ -214,35 +212,4 @@ func readBody(r *http.Request) ([]byte, *http.Request, error) {
 		return nil, r, fmt.Errorf("read the body: %w", err)
 	}
 	return body, r, nil
-}
-
-func connectOptions(r *http.Request, info *request.RequestInfo) (runtime.Object, schema.GroupVersionKind) {
-	kinds := map[string]string{"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions", "proxy": "PodProxyOptions"}
-	kind := kinds[info.Subresource]
-	if info.Resource == "nodes" {
-		kind = "NodeProxyOptions"
-	}
-	gv := schema.GroupVersion{Version: "v1"}
-	gvk := gv.WithKind(kind)
-	object, err := legacyscheme.Scheme.New(gvk)
-	if err != nil {
-		return nil, gvk
-	}
-	if err := legacyscheme.ParameterCodec.DecodeParameters(r.URL.Query(), gv, object); err != nil {
-		return nil, gvk
-	}
-	return object, gvk
-}
-
-// patched applies a patch in memory; nil when it does not apply, which the
-// member then says itself.
-func patched(old runtime.Object, contentType string, patch []byte) runtime.Object {
-	object, err := applyPatch(old, contentType, patch)
-	if err != nil {
-		return nil
-	}
-	if _, err := meta.Accessor(object); err != nil {
-		return nil
-	}
-	return object
 }

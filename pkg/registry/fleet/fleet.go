@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
@@ -251,18 +252,34 @@ func present(m membership.Member) gateway.Member {
 	}
 }
 
-// ParseResources reads --member-resources: RESOURCE.VERSION.GROUP with the
-// kind after an equals sign where it is not the resource's singular in camel
-// case, for instance widgets.v1.example.com=Widget.
+// ParseResources reads --member-resources: RESOURCE.VERSION.GROUP=Kind, with
+// ":cluster" behind it for a kind without namespaces and ":dual" for one of
+// which the control plane holds objects too.
 func ParseResources(values []string) ([]cache.Resource, error) {
 	found := map[schema.GroupVersionResource]cache.Resource{}
 	for _, v := range values {
-		name, kind, _ := strings.Cut(v, "=")
+		name, rest, _ := strings.Cut(v, "=")
 		gvr, _ := schema.ParseResourceArg(name)
+		kind, options, _ := strings.Cut(rest, ":")
 		if gvr == nil || kind == "" {
-			return nil, fmt.Errorf("--member-resources %q: write RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget", v)
+			return nil, fmt.Errorf("--member-resources %q: write RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget or persistentvolumes.v1.=PersistentVolume:cluster", v)
 		}
-		found[*gvr] = cache.Resource{GroupVersionResource: *gvr, Kind: kind, Namespaced: true, Encoding: cache.JSON}
+		r := cache.Resource{GroupVersionResource: *gvr, Kind: kind, Namespaced: true, Encoding: cache.JSON}
+		if legacyscheme.Scheme.Recognizes(gvr.GroupVersion().WithKind(kind)) {
+			r.Encoding = cache.Protobuf
+		}
+		for option := range strings.SplitSeq(options, ":") {
+			switch option {
+			case "":
+			case "cluster":
+				r.Namespaced = false
+			case "dual":
+				r.FromControlPlane = true
+			default:
+				return nil, fmt.Errorf("--member-resources %q: %q is neither cluster nor dual", v, option)
+			}
+		}
+		found[*gvr] = r
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b cache.Resource) int {
 		return strings.Compare(a.String(), b.String())
