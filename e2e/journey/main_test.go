@@ -133,7 +133,8 @@ func showLog(path string) {
 // clientOf fails the test when the kubeconfig of a cluster is unusable.
 func clientOf(t testing.TB, cluster interface {
 	Client() (kubernetes.Interface, error)
-}) kubernetes.Interface {
+},
+) kubernetes.Interface {
 	t.Helper()
 	client, err := cluster.Client()
 	if err != nil {

@@ -127,10 +127,16 @@ func testRequests(t *testing.T, kubeconfig, mine, other string) {
 
 func testCanI(t *testing.T, bob, mine, other string) {
 	for _, c := range []struct{ verb, resource, mine string }{
-		{"get", "pods", "yes"}, {"list", "pods", "yes"}, {"watch", "pods", "yes"},
-		{"get", "pods/log", "yes"}, {"create", "pods/exec", "yes"},
-		{"delete", "pods", "no"}, {"create", "pods/portforward", "no"}, {"get", "pods/proxy", "no"},
-		{"list", "events", "no"}, {"list", "pods.metrics.k8s.io", "no"},
+		{"get", "pods", "yes"},
+		{"list", "pods", "yes"},
+		{"watch", "pods", "yes"},
+		{"get", "pods/log", "yes"},
+		{"create", "pods/exec", "yes"},
+		{"delete", "pods", "no"},
+		{"create", "pods/portforward", "no"},
+		{"get", "pods/proxy", "no"},
+		{"list", "events", "no"},
+		{"list", "pods.metrics.k8s.io", "no"},
 	} {
 		resource, subresource, _ := strings.Cut(c.resource, "/")
 		for ns, want := range map[string]string{mine: c.mine, other: "no"} {

@@ -131,7 +131,8 @@ func endpointNamespace(t testing.TB, base string) string {
 // clientOf fails the test when the kubeconfig of a cluster is unusable.
 func clientOf(t testing.TB, cluster interface {
 	Client() (kubernetes.Interface, error)
-}) kubernetes.Interface {
+},
+) kubernetes.Interface {
 	t.Helper()
 	client, err := cluster.Client()
 	if err != nil {
@@ -142,7 +143,8 @@ func clientOf(t testing.TB, cluster interface {
 
 func configOf(t testing.TB, cluster interface {
 	RESTConfig() (*rest.Config, error)
-}) *rest.Config {
+},
+) *rest.Config {
 	t.Helper()
 	config, err := cluster.RESTConfig()
 	if err != nil {

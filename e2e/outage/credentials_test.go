@@ -113,20 +113,28 @@ var rights = map[string]struct {
 }{
 	"m3": {
 		may: []attr{
-			{Verb: "watch", Resource: "pods"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
+			{Verb: "watch", Resource: "pods"},
+			{Verb: "delete", Resource: "pods", Namespace: "default"},
 			{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
 		},
 		mayNot: []attr{
-			{Verb: "get", Resource: "secrets", Namespace: "default"}, {Verb: "list", Resource: "secrets"}, {Verb: "watch", Resource: "secrets"},
+			{Verb: "get", Resource: "secrets", Namespace: "default"},
+			{Verb: "list", Resource: "secrets"},
+			{Verb: "watch", Resource: "secrets"},
 			{Verb: "get", Resource: "configmaps", Namespace: "default"},
 			{Verb: "create", Group: "apps", Resource: "deployments", Namespace: "default"},
 			{Verb: "delete", Group: "apps", Resource: "deployments", Namespace: "default"},
-			{Verb: "escalate", Group: rbac, Resource: "roles"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
-			{Verb: "bind", Group: rbac, Resource: "clusterroles"}, {Verb: "create", Group: rbac, Resource: "rolebindings", Namespace: "default"},
+			{Verb: "escalate", Group: rbac, Resource: "roles"},
+			{Verb: "escalate", Group: rbac, Resource: "clusterroles"},
+			{Verb: "bind", Group: rbac, Resource: "clusterroles"},
+			{Verb: "create", Group: rbac, Resource: "rolebindings", Namespace: "default"},
 			{Verb: "create", Group: rbac, Resource: "clusterrolebindings"},
-			{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
-			{Verb: "get", Resource: "nodes", Subresource: "proxy"}, {Verb: "delete", Resource: "namespaces"},
+			{Verb: "impersonate", Resource: "users"},
+			{Verb: "impersonate", Resource: "serviceaccounts"},
+			{Verb: "impersonate", Resource: "groups"},
+			{Verb: "get", Resource: "nodes", Subresource: "proxy"},
+			{Verb: "delete", Resource: "namespaces"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
 			{Verb: "*", Group: "*", Resource: "*"},
@@ -138,16 +146,23 @@ var rights = map[string]struct {
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-apply"},
 		},
 		mayNot: []attr{
-			{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"}, {Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"},
+			{Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default"},
 			{Verb: "create", Resource: "pods", Subresource: "attach", Namespace: "default"},
 			{Verb: "create", Resource: "pods", Subresource: "portforward", Namespace: "default"},
-			{Verb: "create", Resource: "pods", Namespace: "default"}, {Verb: "delete", Resource: "pods", Namespace: "default"},
+			{Verb: "create", Resource: "pods", Namespace: "default"},
+			{Verb: "delete", Resource: "pods", Namespace: "default"},
 			{Verb: "create", Resource: "pods", Subresource: "eviction", Namespace: "default"},
-			{Verb: "update", Resource: "nodes"}, {Verb: "delete", Resource: "nodes"}, {Verb: "get", Resource: "nodes", Subresource: "proxy"},
-			{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "serviceaccounts"}, {Verb: "impersonate", Resource: "groups"},
+			{Verb: "update", Resource: "nodes"},
+			{Verb: "delete", Resource: "nodes"},
+			{Verb: "get", Resource: "nodes", Subresource: "proxy"},
+			{Verb: "impersonate", Resource: "users"},
+			{Verb: "impersonate", Resource: "serviceaccounts"},
+			{Verb: "impersonate", Resource: "groups"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "default"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: ourNamespace, Name: "isthmus-read"},
-			{Verb: "create", Group: rbac, Resource: "clusterrolebindings"}, {Verb: "escalate", Group: rbac, Resource: "clusterroles"},
+			{Verb: "create", Group: rbac, Resource: "clusterrolebindings"},
+			{Verb: "escalate", Group: rbac, Resource: "clusterroles"},
 			{Verb: "escalate", Group: rbac, Resource: "clusterroles", Name: "isthmus-apply"},
 			{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system"},
 			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
@@ -164,7 +179,8 @@ func identitiesAreRefused(t *testing.T) {
 		for want, list := range map[bool][]attr{true: tc.may, false: tc.mayNot} {
 			for _, a := range list {
 				review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
-					Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
+					Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a},
+				}, metav1.CreateOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
