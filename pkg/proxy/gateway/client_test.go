@@ -44,6 +44,18 @@ func checkInformer(t *testing.T, informer cache.SharedIndexInformer, step string
 	}
 }
 
+// checkRV waits until an informer has got as far as want.
+func checkRV(t *testing.T, informer cache.SharedIndexInformer, name, want string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for informer.LastSyncResourceVersion() != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: RV %s, want %s", name, informer.LastSyncResourceVersion(), want)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 func TestInformers(t *testing.T) {
 	for _, watchList := range []bool{true, false} {
 		t.Run(map[bool]string{true: "watch-list", false: "list and watch"}[watchList], func(t *testing.T) {
@@ -85,10 +97,10 @@ func TestInformers(t *testing.T) {
 			e.widgets.putRaw(widget("default", "w1", "red"))
 			e.events.put(t, "m1", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ev"}}, nil)
 			for name, i := range pods {
+				// The store passes through this size before the last change:
+				// the RV says when all are in.
+				checkRV(t, i, name, formatRV(e.pods.rv))
 				checkInformer(t, i, name+" after changes", 649)
-				if rv := i.LastSyncResourceVersion(); rv != formatRV(e.pods.rv) {
-					t.Errorf("%s: RV %s, want %d", name, rv, e.pods.rv)
-				}
 			}
 			checkInformer(t, widgets, "widgets", 1)
 			checkInformer(t, newEvents, "events.k8s.io", 1)
