@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -107,6 +110,9 @@ func playedClusters(t *testing.T) client.Clusters {
 	}
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	f := &clienttesting.Fake{}
+	versions := &optimistic{tracker: tracker}
+	f.AddReactor("create", "*", versions.create)
+	f.AddReactor("update", "*", versions.update)
 	f.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
 	f.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := tracker.Watch(a.GetResource(), a.GetNamespace())
@@ -120,6 +126,49 @@ func playedClusters(t *testing.T) client.Clusters {
 		func(l *v1alpha1.ClusterList) []*v1alpha1.Cluster { return gentype.ToPointerSlice(l.Items) },
 		func(l *v1alpha1.ClusterList, items []*v1alpha1.Cluster) { l.Items = gentype.FromPointerSlice(items) },
 	)}
+}
+
+// optimistic gives a tracker what the controller relies on and a tracker lacks:
+// resourceVersions, conflicts, and a status that only its subresource changes.
+type optimistic struct {
+	mu      sync.Mutex
+	tracker clienttesting.ObjectTracker
+	last    int
+}
+
+func (o *optimistic) number(c *v1alpha1.Cluster) {
+	o.last++
+	c.ResourceVersion = strconv.Itoa(o.last)
+}
+
+func (o *optimistic) create(a clienttesting.Action) (bool, runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := a.(clienttesting.CreateAction).GetObject().DeepCopyObject().(*v1alpha1.Cluster)
+	o.number(c)
+	return true, c, o.tracker.Create(a.GetResource(), c, "")
+}
+
+func (o *optimistic) update(a clienttesting.Action) (bool, runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := a.(clienttesting.UpdateAction).GetObject().DeepCopyObject().(*v1alpha1.Cluster)
+	stored, err := o.tracker.Get(a.GetResource(), "", c.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	present := stored.(*v1alpha1.Cluster).DeepCopy()
+	if c.ResourceVersion != "" && c.ResourceVersion != present.ResourceVersion {
+		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), c.Name, errors.New("it has changed"))
+	}
+	if a.GetSubresource() == "status" {
+		present.Status = c.Status
+		c = present
+	} else {
+		c.Status = present.Status
+	}
+	o.number(c)
+	return true, c, o.tracker.Update(a.GetResource(), c, "")
 }
 
 // unstreamed says that the watches of a tracker do not begin with its objects.
