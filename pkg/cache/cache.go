@@ -135,6 +135,7 @@ type InvolvedRef struct {
 // EventType is the kind of a change.
 type EventType uint8
 
+// Kinds of changes.
 const (
 	Added EventType = iota
 	Modified

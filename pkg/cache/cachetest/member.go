@@ -113,7 +113,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func reply(w http.ResponseWriter, format string, args ...any) {
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, format, args...)
+	_, _ = fmt.Fprintf(w, format, args...)
 }
 
 func (m *Member) sorted() []widget {
@@ -144,8 +144,9 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, from int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	encoder := json.NewEncoder(w)
-	send := func(typ, object string) bool {
-		return encoder.Encode(map[string]any{"type": typ, "object": json.RawMessage(object)}) == nil
+	send := func(typ, object string) {
+		// A reader that has gone ends the loop by its context.
+		_ = encoder.Encode(map[string]any{"type": typ, "object": json.RawMessage(object)})
 	}
 	m.mu.Lock()
 	if from < 0 {

@@ -319,8 +319,7 @@ func expired(e *StatusError) error {
 }
 
 func retryAfter(err error) time.Duration {
-	var e *StatusError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.RetryAfter
 	}
 	return 0

@@ -82,7 +82,6 @@ type Feed struct {
 	rv          string // resume point; empty before the first complete state
 	noWatchList bool
 	failures    int
-	missing     bool
 }
 
 // New makes a feed over a connection.

@@ -120,7 +120,7 @@ func events(list string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusOK)
-		for _, e := range strings.Fields(list) {
+		for e := range strings.FieldsSeq(list) {
 			if e == "..." {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
@@ -186,6 +186,7 @@ func discovery(names ...string) func(http.ResponseWriter, *http.Request) {
 }
 
 func TestFeed(t *testing.T) {
+	t.Parallel()
 	html := plain(200, "text/html", "<html>")
 	cases := map[string]struct {
 		steps []step

@@ -1,6 +1,7 @@
 package membercache
 
 import (
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,9 +95,7 @@ func (s *copies) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unseen = make(map[cache.Key]types.UID, len(s.known))
-	for k, v := range s.known {
-		s.unseen[k] = v
-	}
+	maps.Copy(s.unseen, s.known)
 }
 
 // End implements feed.Sink.

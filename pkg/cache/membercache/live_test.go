@@ -27,7 +27,7 @@ func members(t *testing.T) map[cache.ClusterName]*rest.Config {
 		t.Skip("ISTHMUS_MEMBERS names no clusters")
 	}
 	all := map[cache.ClusterName]*rest.Config{}
-	for _, part := range strings.Split(env, ",") {
+	for part := range strings.SplitSeq(env, ",") {
 		name, path, _ := strings.Cut(part, "=")
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {

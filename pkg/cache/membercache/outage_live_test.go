@@ -27,7 +27,7 @@ import (
 // kubeconfig.
 func apiserver(t *testing.T, name cache.ClusterName) int {
 	t.Helper()
-	for _, part := range strings.Split(os.Getenv("ISTHMUS_MEMBERS"), ",") {
+	for part := range strings.SplitSeq(os.Getenv("ISTHMUS_MEMBERS"), ",") {
 		n, path, _ := strings.Cut(part, "=")
 		if n != string(name) {
 			continue
@@ -63,7 +63,7 @@ func bare(name string) *corev1.Pod {
 }
 
 // follow is a cache over all members, with a mirror of its Pods.
-func follow(t *testing.T, ctx context.Context, configs map[cache.ClusterName]*rest.Config) (*Cache, cache.Collection, *cachetest.Mirror) {
+func follow(ctx context.Context, t *testing.T, configs map[cache.ClusterName]*rest.Config) (*Cache, cache.Collection, *cachetest.Mirror) {
 	t.Helper()
 	c := newTestCache(t)
 	for i, name := range []cache.ClusterName{"m1", "m2"} {
@@ -91,7 +91,7 @@ func follow(t *testing.T, ctx context.Context, configs map[cache.ClusterName]*re
 }
 
 // converge waits until the collection equals the members, and the mirror it.
-func converge(t *testing.T, ctx context.Context, col cache.Collection, mirror *cachetest.Mirror, configs map[cache.ClusterName]*rest.Config) {
+func converge(ctx context.Context, t *testing.T, col cache.Collection, mirror *cachetest.Mirror, configs map[cache.ClusterName]*rest.Config) {
 	t.Helper()
 	if err := col.AwaitFresh(ctx); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestLiveKilled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	c, col, mirror := follow(t, ctx, configs)
+	c, col, mirror := follow(ctx, t, configs)
 	before := testutil.ToFloat64(c.counters.relists.WithLabelValues("m2", "pods"))
 	if err := syscall.Kill(apiserver(t, "m2"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestLiveKilled(t *testing.T) {
 	if _, err := client(t, configs["m2"]).CoreV1().Pods("default").Create(ctx, bare("live-"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	converge(t, ctx, col, mirror, configs)
+	converge(ctx, t, col, mirror, configs)
 	if after := testutil.ToFloat64(c.counters.relists.WithLabelValues("m2", "pods")); after != before {
 		t.Errorf("read anew %g times", after-before)
 	}
@@ -157,7 +157,7 @@ func TestLiveFrozen(t *testing.T) {
 	pid := apiserver(t, "m2")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	_, col, mirror := follow(t, ctx, configs)
+	_, col, mirror := follow(ctx, t, configs)
 	before := col.Stats().Objects["m2"]
 	stop(t, pid)
 	start := time.Now()
@@ -200,7 +200,7 @@ func TestLiveFrozen(t *testing.T) {
 	if _, ok := col.FindSource("m2", made.Namespace, made.Name); !ok {
 		t.Errorf("%s is missing", made.Name)
 	}
-	converge(t, ctx, col, mirror, configs)
+	converge(ctx, t, col, mirror, configs)
 }
 
 func stop(t *testing.T, pid int) {

@@ -36,8 +36,8 @@ func realisticPod(i int) *corev1.Pod {
 			Annotations:       map[string]string{"prometheus.io/scrape": "true", "checksum/config": fmt.Sprintf("%064d", i/50)},
 			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app + "-7d9f8c6b5d", UID: types.UID(fmt.Sprintf("rs-%030d", i/50)), Controller: new(true)}},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsV1: &metav1.FieldsV1{Raw: fields}},
-				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: fields[:900]}},
+				{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsV1: metav1.NewFieldsV1(string(fields))},
+				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", Subresource: "status", FieldsV1: metav1.NewFieldsV1(string(fields[:900]))},
 			},
 		},
 		Spec: corev1.PodSpec{

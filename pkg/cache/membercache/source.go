@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -189,7 +190,7 @@ func stageOf(res cache.Resource) int {
 }
 
 func (n *source) add(res cache.Resource, selector string, sink feed.Sink, after []*run) *run {
-	r := &run{synced: make(chan struct{}), after: after[:len(after):len(after)]}
+	r := &run{synced: make(chan struct{}), after: slices.Clip(after)}
 	counters, resource := n.cache.counters, res.Resource
 	warn := newLimiter(n.cache.cfg.Now, time.Minute)
 	name := n.Name
@@ -218,13 +219,11 @@ func (n *source) start(parent context.Context) {
 	n.cancel = cancel
 	for _, r := range n.runs {
 		n.done.Add(1)
-		n.cache.feeds.Add(1)
-		go func() {
-			defer n.cache.feeds.Done()
+		n.cache.feeds.Go(func() {
 			defer n.done.Done()
 			r.wait(ctx, n.cache)
 			r.feed.Run(ctx)
-		}()
+		})
 	}
 }
 

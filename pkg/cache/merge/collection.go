@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"time"
 
@@ -224,8 +223,6 @@ func (c *Collection) changed() <-chan struct{} {
 	defer c.mu.RUnlock()
 	return c.moved
 }
-
-func own(s string) string { return strings.Clone(s) }
 
 func (c *Collection) event(typ cache.EventType, o, prev *cache.Object) *cache.Event {
 	return &cache.Event{Type: typ, Object: o, Prev: prev, RV: o.RV, Time: c.now()}

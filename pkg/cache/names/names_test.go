@@ -115,7 +115,7 @@ func TestRules(t *testing.T) {
 				w.step(s)
 			}
 			want := map[string]string{}
-			for _, f := range strings.Fields(tc.want) {
+			for f := range strings.FieldsSeq(tc.want) {
 				k, v, _ := strings.Cut(f, "=")
 				want[k] = v
 			}

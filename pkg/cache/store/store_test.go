@@ -61,8 +61,8 @@ func TestExactUndoesHistory(t *testing.T) {
 	w := newWriter(small)
 	want := map[uint64]string{100: ""}
 	for i := range 300 {
-		switch k := fmt.Sprint("k", i%7); {
-		case i%5 == 4:
+		switch k := fmt.Sprint("k", i%7); i % 5 {
+		case 4:
 			if _, ok := w.At(cache.Key{Name: k}); ok {
 				w.remove(k)
 			}

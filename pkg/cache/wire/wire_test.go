@@ -32,7 +32,7 @@ func samplePod() *corev1.Pod {
 				{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "node-1"},
 			},
 			Finalizers:    []string{"keep/me"},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "n1", RestartPolicy: "Always", SchedulerName: "s", ServiceAccountName: "sa", HostNetwork: true,

@@ -159,15 +159,15 @@ func (u *unjoin) memberConfig() (*rest.Config, error) {
 		u.admin = true
 		return u.Member, nil
 	}
-	cluster := u.cluster
-	for _, secret := range u.secrets { // the apply identity comes first
-		if cluster == nil {
-			cluster = &v1alpha1.Cluster{}
-			cluster.Spec.APIEndpoint = secret.Annotations[v1alpha1.EndpointAnnotation]
-		}
-		return membership.ConfigOf(cluster, secret)
+	if len(u.secrets) == 0 {
+		return nil, fmt.Errorf("%w: there is no Secret of ours with its credentials: give --member-kubeconfig", ErrUnreachable)
 	}
-	return nil, fmt.Errorf("%w: there is no Secret of ours with its credentials: give --member-kubeconfig", ErrUnreachable)
+	cluster, secret := u.cluster, u.secrets[0] // the apply identity comes first
+	if cluster == nil {
+		cluster = &v1alpha1.Cluster{}
+		cluster.Spec.APIEndpoint = secret.Annotations[v1alpha1.EndpointAnnotation]
+	}
+	return membership.ConfigOf(cluster, secret)
 }
 
 // removeCluster deletes the Cluster, so that cache and engine let go of the

@@ -138,7 +138,7 @@ type wrapFunc = func(http.RoundTripper) http.RoundTripper
 
 // config makes a rest.Config whose connections can be closed together. Every
 // call makes another connection pool.
-func (a Access) config(userAgent string, wrap wrapFunc) (*rest.Config, *connrotation.Dialer, error) {
+func (a Access) config(userAgent string) (*rest.Config, *connrotation.Dialer, error) {
 	dial := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	c := &rest.Config{
 		Host:      a.Host,
@@ -149,7 +149,6 @@ func (a Access) config(userAgent string, wrap wrapFunc) (*rest.Config, *connrota
 			Insecure: a.Insecure, ServerName: a.ServerName,
 			CAData: []byte(a.CA), CertData: []byte(a.Cert), KeyData: []byte(a.Key),
 		},
-		WrapTransport: wrap,
 	}
 	if a.ProxyURL != "" {
 		u, err := url.Parse(a.ProxyURL)
@@ -190,7 +189,7 @@ func ConfigOf(cluster *v1alpha1.Cluster, secret *corev1.Secret) (*rest.Config, e
 	if err != nil {
 		return nil, err
 	}
-	config, _, err := access.config("isthmus", nil)
+	config, _, err := access.config("isthmus")
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func TestConnectThroughProxyWithHeaders(t *testing.T) {
 	if err := a.setProxy(strings.Replace(proxy.URL, "http://", "http://u:p@", 1), map[string]string{"x-tenant": "a, b"}); err != nil {
 		t.Fatal(err)
 	}
-	config, dialer, err := a.config("test", nil)
+	config, dialer, err := a.config("test")
 	if err != nil {
 		t.Fatal(err)
 	}

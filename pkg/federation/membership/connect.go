@@ -64,7 +64,7 @@ func connect(ctx context.Context, conn net.Conn, proxy *url.URL, header http.Hea
 		return nil, fmt.Errorf("CONNECT: %w", err)
 	}
 	br := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(br, req)
+	resp, err := http.ReadResponse(br, req) //nolint:bodyclose // the connection is what follows the head
 	if err != nil {
 		return nil, fmt.Errorf("CONNECT: %w", err)
 	}

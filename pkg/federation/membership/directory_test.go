@@ -45,6 +45,7 @@ func TestSubscribe(t *testing.T) {
 		r.remove("a")
 		r.set(Member{Name: "a", Order: 3})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := []string{"0afalse", "1atrue", "0btrue", "2atrue", "0afalse"}
 		flat := make([]string, len(got))
 		for i, g := range got {
@@ -57,6 +58,7 @@ func TestSubscribe(t *testing.T) {
 		cancel()
 		r.set(Member{Name: "z"})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(got) != len(want) {
 			t.Errorf("told after cancel: %v", got[len(want):])
 		}

@@ -166,7 +166,7 @@ func retire(id *identity, after time.Duration) {
 func (l *link) dial(w way, as string) (*identity, error) {
 	id := &identity{way: w}
 	id.token.Store(&w.token)
-	config, dialer, err := w.access.config("isthmus-"+as, nil)
+	config, dialer, err := w.access.config("isthmus-" + as)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (l *link) dial(w way, as string) (*identity, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoEndpoint, err)
 	}
 	config.WrapTransport = l.gateFor(id, host.Host)
-	probeConfig, probeDialer, err := w.access.config("isthmus-probe", nil)
+	probeConfig, probeDialer, err := w.access.config("isthmus-probe")
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ func (l *link) confirm(ctx context.Context) error {
 	if obs.verdict != VerdictReady {
 		return fmt.Errorf("cluster %q cannot be recognised: %s: %s", l.name, obs.verdict.Reason(), obs.message)
 	}
-	obs = l.judge(obs, epoch)
+	l.judge(obs, epoch)
 	if _, _, blocked := l.trust.state(); blocked != nil {
 		l.nudge()
 		return blocked

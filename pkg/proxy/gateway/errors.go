@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,20 +119,22 @@ func gapCauses(gaps []cache.Gap) []metav1.StatusCause {
 // notLoadedStatus refuses a list that would omit what the named clusters hold:
 // an informer reads an omission as deletions.
 func notLoadedStatus(gaps []cache.Gap) error {
-	message := "the list would be incomplete"
+	var message strings.Builder
+	message.WriteString("the list would be incomplete")
 	for _, g := range gaps {
-		message += fmt.Sprintf("; cluster %q is not loaded, an operator can leave it out with: multicluster-apiserver absent %s", g.Cluster, g.Cluster)
+		_, _ = fmt.Fprintf(&message, "; cluster %q is not loaded, an operator can leave it out with: multicluster-apiserver absent %s", g.Cluster, g.Cluster)
 	}
-	return unavailable(message, gapCauses(gaps))
+	return unavailable(message.String(), gapCauses(gaps))
 }
 
 // strictStatus refuses a read that asked for live answers of every cluster.
 func strictStatus(gaps []cache.Gap) error {
-	message := "consistency=strict"
+	var message strings.Builder
+	message.WriteString("consistency=strict")
 	for _, g := range gaps {
-		message += "; " + sanitize(g.String(), maxWarning)
+		message.WriteString("; " + sanitize(g.String(), maxWarning))
 	}
-	return unavailable(message, gapCauses(gaps))
+	return unavailable(message.String(), gapCauses(gaps))
 }
 
 // continueExpired is the answer to a continue token whose snapshot is gone; it

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -140,7 +139,7 @@ func TestLiveGet(t *testing.T) {
 // putRenamed adds the Pod of a cluster under NAME.CLUSTER.
 func (e *endpoint) putRenamed(t *testing.T, cluster cache.ClusterName, name string) *cache.Object {
 	t.Helper()
-	var p *corev1.Pod = pod("d", name+"."+string(cluster))
+	p := pod("d", name+"."+string(cluster))
 	o := e.pods.put(t, cluster, p, podFields)
 	o.SourceName, o.SourceRV = name, 7
 	return o

@@ -417,11 +417,13 @@ func TestListGzip(t *testing.T) {
 func TestNotAcceptable(t *testing.T) {
 	e := newEndpoint(t)
 	e.widgets.putRaw(widget("default", "w1", "red"))
+	const objects, tables = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v2;g=meta.k8s.io"
+	const one = "/apis/example.com/v1/namespaces/default/widgets/w1"
 	for path, accepts := range map[string][]string{
-		"/api/v1/pods":                 {"text/html", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v2;g=meta.k8s.io"},
+		"/api/v1/pods":                 {"text/html", objects, tables},
 		"/apis/example.com/v1/widgets": {protobuf},
-		"/apis/example.com/v1/namespaces/default/widgets/w1": {partialJSON},
-		"/api/v1/pods?watch=1":                               {"application/yaml", partialJSON},
+		one:                            {partialJSON},
+		"/api/v1/pods?watch=1":         {"application/yaml", partialJSON},
 	} {
 		for _, accept := range accepts {
 			if resp, b := e.fetch(t, path, accept); resp.StatusCode != 406 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -232,10 +233,8 @@ func (h *Handler) fieldLabel(k *kind, gvr schema.GroupVersionResource, field, va
 		return h.Scheme.ConvertFieldLabel(k.gvk, field, value)
 	}
 	if h.SelectableFields != nil {
-		for _, known := range h.SelectableFields(gvr) {
-			if known == field {
-				return field, value, nil
-			}
+		if slices.Contains(h.SelectableFields(gvr), field) {
+			return field, value, nil
 		}
 	}
 	return "", "", fmt.Errorf("field label not supported: %s", field)

@@ -37,7 +37,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, info *request.Re
 	if err != nil {
 		return err
 	}
-	switch t := types.PatchType(mediaTypeOf(r)); t {
+	switch t := types.PatchType(mediaTypeOf(r)); t { //nolint:exhaustive // CBOR is not spoken
 	case types.JSONPatchType:
 		return h.jsonPatch(w, r, info, c, body)
 	case types.MergePatchType, types.StrategicMergePatchType:

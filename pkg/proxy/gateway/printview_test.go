@@ -100,7 +100,7 @@ func TestPrintViewCutsAndRefuses(t *testing.T) {
 	if len(cut) > len(raw)/3 {
 		t.Errorf("%d of %d bytes are left", len(cut), len(raw))
 	}
-	for n := range len(raw) {
+	for n := range raw {
 		// Whatever is accepted must decode: a part of a message may be one.
 		if out, err := podView.appendTo(nil, raw[:n]); err == nil {
 			if err := new(corev1.Pod).Unmarshal(out); err != nil {

@@ -55,10 +55,7 @@ func (t *tableMaker) columns(k *kind) ([]metav1.TableColumnDefinition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no Go type of %s: %w", k.gvk, err)
 	}
-	table, ok, err := t.print(obj, false)
-	if err != nil {
-		return nil, err
-	}
+	table, ok := t.print(obj, false)
 	if !ok {
 		return withCluster(plainColumns, clusterColumnDefinition), nil
 	}
@@ -66,16 +63,16 @@ func (t *tableMaker) columns(k *kind) ([]metav1.TableColumnDefinition, error) {
 }
 
 // print makes the table of one object; ok is false for a kind without printer.
-func (t *tableMaker) print(obj runtime.Object, noHeaders bool) (table *metav1.Table, ok bool, err error) {
+func (t *tableMaker) print(obj runtime.Object, noHeaders bool) (table *metav1.Table, ok bool) {
 	internal, err := t.scheme.UnsafeConvertToVersion(obj, runtime.InternalGroupVersioner)
 	if err != nil {
-		return nil, false, nil //nolint:nilerr // a kind without an internal version has no printer
+		return nil, false // a kind without an internal version has no printer
 	}
 	table, err = t.printer.GenerateTable(internal, printers.GenerateOptions{Wide: true, NoHeaders: noHeaders})
 	if err != nil {
-		return nil, false, nil //nolint:nilerr // no printer is registered for the type
+		return nil, false // no printer is registered for the type
 	}
-	return table, true, nil
+	return table, true
 }
 
 // withCluster puts a value at the place of the CLUSTER column.
@@ -121,8 +118,8 @@ func (t *tableMaker) printed(k *kind, o *cache.Object) (row metav1.TableRow, ok 
 	if err != nil {
 		return row, false
 	}
-	table, ok, err := t.print(obj, true)
-	if err != nil || !ok || len(table.Rows) != 1 {
+	table, ok := t.print(obj, true)
+	if !ok || len(table.Rows) != 1 {
 		return row, false
 	}
 	return table.Rows[0], true

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -166,7 +167,7 @@ func (g *gzipStream) close() error {
 			return err
 		}
 	}
-	tail := binary.LittleEndian.AppendUint32(finalBlock[:len(finalBlock):len(finalBlock)], g.crc)
+	tail := binary.LittleEndian.AppendUint32(slices.Clip(finalBlock), g.crc)
 	_, err := g.w.Write(binary.LittleEndian.AppendUint32(tail, g.size))
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // that way. JSON goes as text, protobuf as binary without the length before it.
 func (x *watchStream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, r *http.Request) {
 	websocket.Handler(func(conn *websocket.Conn) {
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		go func() {
 			// Returns when the client closes: it has nothing to say.
 			wsstream.IgnoreReceivesWithLogger(klog.FromContext(ctx), conn, 0)

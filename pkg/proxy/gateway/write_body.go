@@ -40,8 +40,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -213,13 +214,14 @@ func (d deletions) failure(info *request.RequestInfo, causes []metav1.StatusCaus
 	if done == 0 && failed == 1 && len(d) == 1 && len(causes) == 1 {
 		return d[0].err
 	}
-	message := fmt.Sprintf("%d of %d %s were deleted", done, done+failed, info.Resource)
+	var message strings.Builder
+	_, _ = fmt.Fprintf(&message, "%d of %d %s were deleted", done, done+failed, info.Resource)
 	for _, c := range causes {
-		message += fmt.Sprintf("; cluster %q: %s", c.Field, c.Message)
+		_, _ = fmt.Fprintf(&message, "; cluster %q: %s", c.Field, c.Message)
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-		Message: sanitize(message, 4096),
+		Message: sanitize(message.String(), 4096),
 		Details: &metav1.StatusDetails{Group: info.APIGroup, Kind: info.Resource, Causes: causes},
 	}}
 }

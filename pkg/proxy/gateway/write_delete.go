@@ -108,7 +108,7 @@ func (id *identity) precondition(options *metav1.DeleteOptions) error {
 		return nil
 	}
 	at := document{"resourceVersion": *p.ResourceVersion}
-	if err := id.translateRV(at, "resourceVersion"); err != nil {
+	if err := id.translateRV(at); err != nil {
 		return err
 	}
 	rv := text(at, "resourceVersion")

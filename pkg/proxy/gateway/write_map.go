@@ -108,7 +108,7 @@ func (id *identity) toSource(doc document) error {
 	if text(meta, "name") == id.servedName {
 		meta["name"] = id.sourceName
 	}
-	if err := id.translateRV(meta, "resourceVersion"); err != nil {
+	if err := id.translateRV(meta); err != nil {
 		return err
 	}
 	if given := text(meta, "uid"); given != "" && types.UID(given) != id.uid {
@@ -139,7 +139,8 @@ func (id *identity) takeOffMarks(meta document) error {
 
 // translateRV replaces the resourceVersion as served by the cluster's own.
 // Empty and "0" state no condition and stay.
-func (id *identity) translateRV(at document, key string) error {
+func (id *identity) translateRV(at document) error {
+	const key = "resourceVersion"
 	switch given := at[key].(type) {
 	case nil:
 		return nil

@@ -150,7 +150,7 @@ func TestRealPatches(t *testing.T) {
 			}
 		}
 		withRV := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{"p":"rv"}}}`, p.ResourceVersion)
-		if p, err = pods.Patch(t.Context(), name, types.MergePatchType, withRV, metav1.PatchOptions{}); err != nil {
+		if _, err = pods.Patch(t.Context(), name, types.MergePatchType, withRV, metav1.PatchOptions{}); err != nil {
 			t.Errorf("%s with its version: %v", name, err)
 		}
 		applied, err := pods.Apply(t.Context(), applycorev1.Pod(name, ns).WithLabels(map[string]string{"applied": "yes"}), metav1.ApplyOptions{FieldManager: "tester"})

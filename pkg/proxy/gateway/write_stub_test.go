@@ -52,12 +52,16 @@ func TestWriteToABrokenMember(t *testing.T) {
 		message    string
 		requests   int32
 	}{
-		"nothing listens":            {closed: true, code: 503, retryAfter: "1"},
-		"nothing listens, for long":  {closed: true, unready: true, code: 503},
-		"dies on the request":        {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, code: 504, message: mayHaveRun, requests: 1},
-		"redirects":                  {handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 307) }, code: 502, message: "redirect", requests: 1},
-		"refuses our credentials":    {handler: func(w http.ResponseWriter, _ *http.Request) { answerStatus(w, 401, metav1.StatusReasonUnauthorized) }, code: 503, message: "credentials", requests: 1},
-		"answers text":               {handler: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "upstream\x00 broken", 502) }, code: 502, requests: 1},
+		"nothing listens":           {closed: true, code: 503, retryAfter: "1"},
+		"nothing listens, for long": {closed: true, unready: true, code: 503},
+		"dies on the request":       {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, code: 504, message: mayHaveRun, requests: 1},
+		"redirects": {handler: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		}, code: 502, message: "redirect", requests: 1},
+		"refuses our credentials": {handler: func(w http.ResponseWriter, _ *http.Request) { answerStatus(w, 401, metav1.StatusReasonUnauthorized) }, code: 503, message: "credentials", requests: 1},
+		"answers text": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "upstream\x00 broken", http.StatusBadGateway)
+		}, code: 502, requests: 1},
 		"answers garbage as success": {handler: func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }, code: 502, requests: 1},
 		"garbage in protobuf": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", protobufType)

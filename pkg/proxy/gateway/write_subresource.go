@@ -50,7 +50,7 @@ func (h *Handler) serveSubresource(w http.ResponseWriter, r *http.Request, info 
 		return err
 	}
 	if resp.Code < 300 && r.Method != http.MethodGet && !isDryRun(r) {
-		if err := h.refresh(r, info, o, id); err != nil {
+		if err := h.refresh(r, o, id); err != nil {
 			return err
 		}
 	}
@@ -59,7 +59,7 @@ func (h *Handler) serveSubresource(w http.ResponseWriter, r *http.Request, info 
 
 // refresh makes what a subresource did to its object visible, and the identity
 // that of the new state: a Scale carries the resourceVersion of its object.
-func (h *Handler) refresh(r *http.Request, info *request.RequestInfo, o *owned, id *identity) error {
+func (h *Handler) refresh(r *http.Request, o *owned, id *identity) error {
 	obj, err := h.live(r, o)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -137,7 +137,7 @@ func (h *Handler) mapSubresource(r *http.Request, info *request.RequestInfo, id 
 		if text(meta, "name") == id.servedName {
 			meta["name"] = id.sourceName
 		}
-		if err := id.translateRV(meta, "resourceVersion"); err != nil {
+		if err := id.translateRV(meta); err != nil {
 			return err
 		}
 		if uid := text(meta, "uid"); uid != "" && types.UID(uid) != id.uid {
@@ -161,7 +161,7 @@ func (id *identity) evict(doc document) error {
 		return id.conflict(uidMismatch(types.UID(uid), id.uid))
 	}
 	preconditions["uid"] = string(id.uid)
-	return id.translateRV(preconditions, "resourceVersion")
+	return id.translateRV(preconditions)
 }
 
 // bind names the node of a binding as the Pod's cluster does. The UID makes

@@ -23,7 +23,7 @@ var (
 	ErrUpgradeToken = errors.New("only upgrades to SPDY/3.1 and websocket are possible")
 	// ErrPath: the path has dot segments, which something on the way
 	// could resolve to another path than the one that was authorized.
-	ErrPath = errors.New("path must not contain the segments . and ..")
+	ErrPath = errors.New("dot segments are not allowed in a path")
 	// ErrNoUser: the user is to be impersonated, and there is none.
 	ErrNoUser = errors.New("request has no user")
 )

@@ -3,6 +3,7 @@ package member
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -56,10 +57,8 @@ func CleanHeaders(in http.Header) http.Header {
 // an underscore for a dash.
 func isIdentity(key string) bool {
 	key = http.CanonicalHeaderKey(strings.ReplaceAll(key, "_", "-"))
-	for _, h := range identityHeaders {
-		if key == h {
-			return true
-		}
+	if slices.Contains(identityHeaders, key) {
+		return true
 	}
 	for _, p := range identityPrefixes {
 		if strings.HasPrefix(key, p) {

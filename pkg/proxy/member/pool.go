@@ -19,9 +19,9 @@ type Pool struct {
 }
 
 type entry struct {
-	config *rest.Config
-	print  fingerprint
-	t      *Transport
+	config      *rest.Config
+	fingerprint fingerprint
+	t           *Transport
 }
 
 // For returns the transport for a member's present configuration. A config
@@ -36,8 +36,8 @@ func (p *Pool) For(name cache.ClusterName, config *rest.Config) (*Transport, err
 	if e != nil && e.config == config {
 		return e.t, nil
 	}
-	print := fingerprintOf(config)
-	if e != nil && e.print == print {
+	fp := fingerprintOf(config)
+	if e != nil && e.fingerprint == fp {
 		e.config = config
 		return e.t, nil
 	}
@@ -51,7 +51,7 @@ func (p *Pool) For(name cache.ClusterName, config *rest.Config) (*Transport, err
 	if p.entries == nil {
 		p.entries = make(map[cache.ClusterName]*entry)
 	}
-	p.entries[name] = &entry{config: config, print: print, t: t}
+	p.entries[name] = &entry{config: config, fingerprint: fp, t: t}
 	return t, nil
 }
 
@@ -79,10 +79,10 @@ type fingerprint struct {
 func fingerprintOf(c *rest.Config) fingerprint {
 	h := sha256.New()
 	// %q keeps neighbouring fields apart.
-	fmt.Fprintf(h, "%q %q %q %q %q %q %q %t %q ", c.Host, c.APIPath, c.Username, c.Password,
+	_, _ = fmt.Fprintf(h, "%q %q %q %q %q %q %q %t %q ", c.Host, c.APIPath, c.Username, c.Password,
 		c.BearerToken, c.BearerTokenFile, c.UserAgent, c.DisableCompression, c.Impersonate)
 	tc := c.TLSClientConfig
-	fmt.Fprintf(h, "%t %q %q %q %q %q %q %q %q", tc.Insecure, tc.ServerName, tc.CertFile, tc.KeyFile,
+	_, _ = fmt.Fprintf(h, "%t %q %q %q %q %q %q %q %q", tc.Insecure, tc.ServerName, tc.CertFile, tc.KeyFile,
 		tc.CAFile, tc.CertData, tc.KeyData, tc.CAData, tc.NextProtos)
 	f := fingerprint{exec: c.ExecProvider, auth: c.AuthProvider}
 	h.Sum(f.fields[:0])

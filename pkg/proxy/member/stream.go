@@ -146,8 +146,7 @@ func (t *Transport) streamPlain(w http.ResponseWriter, r *http.Request, target *
 			if r.Context().Err() != nil && !errors.Is(err, ErrFrozen) {
 				return
 			}
-			var refusal *UnreachableError
-			if !errors.As(err, &refusal) {
+			if _, ok := errors.AsType[*UnreachableError](err); !ok {
 				err = &UnreachableError{Cluster: t.name, Sent: sent.Load(), Err: err}
 			}
 			f.Fail(w, r, err)

@@ -119,7 +119,7 @@ func (a *Routed) admit(r *http.Request, info *request.RequestInfo) (*http.Reques
 		return r, err
 	}
 	if audited {
-		q.audit(r.Context())
+		q.audit(r.Context()) //nolint:contextcheck // the request's own
 	}
 	if !active {
 		return r, nil

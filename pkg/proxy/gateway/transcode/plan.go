@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -99,9 +100,7 @@ func PlanFor(t reflect.Type) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	for t, built := range b.built {
-		plans.byType[t] = built
-	}
+	maps.Copy(plans.byType, b.built)
 	return p, nil
 }
 
@@ -119,8 +118,8 @@ func (b *builder) plan(t reflect.Type) (*Plan, error) {
 	}
 	p := &Plan{typ: t}
 	b.built[t] = p
-	for i := range t.NumField() {
-		if err := b.add(p, t.Field(i)); err != nil {
+	for field := range t.Fields() {
+		if err := b.add(p, field); err != nil {
 			return nil, fmt.Errorf("%s: %w", t, err)
 		}
 	}

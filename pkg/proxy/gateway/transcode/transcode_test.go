@@ -79,7 +79,7 @@ func filler(seed int64) *randfill.Filler {
 func types() map[reflect.Type]string {
 	out := map[reflect.Type]string{}
 	for gvk, t := range scheme.Scheme.AllKnownTypes() {
-		if _, ok := reflect.New(t).Interface().(protoType); ok && gvk.Version != runtime.APIVersionInternal && strings.HasPrefix(t.PkgPath(), "k8s.io/api/") {
+		if _, ok := reflect.TypeAssert[protoType](reflect.New(t)); ok && gvk.Version != runtime.APIVersionInternal && strings.HasPrefix(t.PkgPath(), "k8s.io/api/") {
 			out[t] = gvk.String()
 		}
 	}
