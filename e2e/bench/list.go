@@ -57,7 +57,7 @@ func (t target) read(ctx context.Context, client *http.Client, f form, count boo
 	var out reading
 	path := f.path
 	for {
-		body, answer, took, first, err := t.page(ctx, client, path, f)
+		body, answer, took, first, err := t.page(ctx, client, path, f) //nolint:bodyclose // page has read and closed it
 		if err != nil {
 			return out, err
 		}

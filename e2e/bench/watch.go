@@ -55,7 +55,7 @@ func (t target) watch(ctx context.Context, seen func(line []byte, at time.Time))
 		return nil, err
 	}
 	header := http.Header{"Accept": {jsonType}, "Accept-Encoding": {"identity"}}
-	if w.answer, err = t.get(ctx, w.client, "/api/v1/pods?watch=1&resourceVersion="+rv, header); err != nil {
+	if w.answer, err = t.get(ctx, w.client, "/api/v1/pods?watch=1&resourceVersion="+rv, header); err != nil { //nolint:bodyclose // closed with the watcher
 		cancel()
 		return nil, err
 	}

@@ -212,7 +212,7 @@ func (d *twins) testReserved(t *testing.T) {
 		if err == nil && pod.UID == second.UID {
 			t.Fatal("the bare name went to m2's Pod at once")
 		}
-		return fmt.Errorf("get db-0: %v", err)
+		return fmt.Errorf("get db-0: %w", err)
 	})
 	if err := pods.Delete(t.Context(), "db-0", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a repeated delete: %v, want NotFound", err)

@@ -210,7 +210,7 @@ func testAttach(t *testing.T, ctx context.Context, m *Member, client kubernetes.
 	readUntil(t, r, "seen by attach")
 	cancel()
 	_ = r.Close()
-	<-done
+	<-done //nolint:errcheck // the context was cancelled: its error is no news
 }
 
 func testPortForward(t *testing.T, m *Member, client kubernetes.Interface, pod corev1.Pod) {
@@ -227,7 +227,7 @@ func testPortForward(t *testing.T, m *Member, client kubernetes.Interface, pod c
 	}
 	done := make(chan error, 1)
 	go func() { done <- forwarder.ForwardPorts() }()
-	defer func() { close(stop); <-done }()
+	defer func() { close(stop); <-done }() //nolint:errcheck // ended on request
 	select {
 	case <-ready:
 	case err := <-done:

@@ -108,9 +108,11 @@ func (c *churner) change(ctx context.Context, step int) {
 	}
 	limited, cancel := context.WithTimeout(ctx, within(5*time.Second))
 	defer cancel()
-	verb, err := "patch", error(nil)
+	var err error
+	verb := "patch"
 	if remove {
-		verb, err = "delete", client.CoreV1().Pods(c.ns).Delete(limited, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+		verb = "delete"
+		err = client.CoreV1().Pods(c.ns).Delete(limited, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	} else {
 		_, err = client.CoreV1().Pods(c.ns).Patch(limited, pod.Name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
 	}

@@ -98,7 +98,7 @@ func informer(t testing.TB, client kubernetes.Interface, ns string, watchList bo
 			return client.CoreV1().Pods(ns).Watch(ctx, options)
 		},
 	}
-	var source cache.ListerWatcher = cache.ToListWatcherWithWatchListSemantics(lw, client)
+	source := cache.ToListWatcherWithWatchListSemantics(lw, client)
 	if !watchList {
 		source = cache.ToListWatcherWithWatchListSemantics(lw, noWatchList{})
 	}

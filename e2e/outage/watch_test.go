@@ -57,7 +57,7 @@ func watch(ctx context.Context, config *rest.Config, path string) (*stream, erro
 func watchBy(ctx context.Context, client *http.Client, config *rest.Config, path string) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	started := time.Now()
-	res, err := openBy(ctx, client, config, path)
+	res, err := openBy(ctx, client, config, path) //nolint:bodyclose // closed with the watch
 	if err != nil {
 		cancel()
 		return nil, err

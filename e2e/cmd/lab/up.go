@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,9 +135,11 @@ func down(_ context.Context, args []string) error {
 
 // stopAll stops the endpoint before the members that it talks to.
 func stopAll(dir string, p *progress) error {
-	if _, err := os.Stat(dir); err != nil {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		p.logf("nothing to stop: %s does not exist", dir)
 		return nil
+	} else if err != nil {
+		return err
 	}
 	if err := lab.StopDir(filepath.Join(dir, "endpoint")); err != nil {
 		return err
