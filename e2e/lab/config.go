@@ -246,7 +246,7 @@ func node(i, pods int) *corev1.Node {
 			Allocatable: resources, Capacity: resources,
 			NodeInfo: corev1.NodeSystemInfo{
 				Architecture: "amd64", OperatingSystem: "linux", OSImage: "fake",
-				KubeletVersion: "v1.37.2",
+				KubeletVersion:          "v1.37.2",
 				ContainerRuntimeVersion: "containerd://2.0", KernelVersion: "6.1.0-kwok",
 			},
 		},
