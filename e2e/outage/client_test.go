@@ -108,7 +108,8 @@ func makeNamespace(t testing.TB, m *lab.Member, ns string) {
 			t.Errorf("delete namespace %s in %s: %v", ns, m.Name(), err)
 		}
 	})
-	labtest.Eventually(t, within(20*time.Second), func(ctx context.Context) error {
+	// The controllers of a member that has just come back take their time.
+	labtest.Eventually(t, within(90*time.Second), func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
