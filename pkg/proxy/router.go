@@ -55,13 +55,13 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// connects are the subresources that admission knows as CONNECT, whatever the
+// Connects are the subresources that admission knows as CONNECT, whatever the
 // verb: an exec over WebSocket is a GET.
-var connects = map[string]bool{"exec": true, "attach": true, "portforward": true, "proxy": true}
+var Connects = map[string]bool{"exec": true, "attach": true, "portforward": true, "proxy": true}
 
 // admissible says whether admission has a say in a request.
 func admissible(info *request.RequestInfo) bool {
-	if connects[info.Subresource] {
+	if Connects[info.Subresource] {
 		return true
 	}
 	switch info.Verb {

@@ -1,11 +1,9 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -43,9 +41,6 @@ var workloads = map[schema.GroupResource]bool{
 // fallThroughWait bounds what a GET of an absent template costs while a member
 // does not answer.
 const fallThroughWait = time.Second
-
-// bodyLimit is kube-apiserver's limit of a request body, in bytes.
-const bodyLimit = 3 << 20
 
 // Unmanaged says how a request on a federated kind concerns the members' own
 // objects.
@@ -154,13 +149,8 @@ func (rt *Router) warnOfUnmanaged(r *http.Request) *http.Request {
 	info, _ := request.RequestInfoFrom(r.Context())
 	name := info.Name
 	if name == "" {
-		body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit))
-		rest := r.Body
-		r = r.Clone(r.Context())
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(body), rest), rest}
+		body, peeked, err := PeekBody(r)
+		r = peeked
 		object, _ := DecodeObject(body)
 		accessor, errMeta := meta.Accessor(object)
 		if err != nil || errMeta != nil || accessor.GetName() == "" {

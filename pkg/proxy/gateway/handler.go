@@ -18,12 +18,13 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
 // ClusterHeader names the clusters whose objects an answer concerns, comma
 // separated. It is set where the answer is about single objects; audit reads it.
-const ClusterHeader = "X-Isthmus-Cluster"
+const ClusterHeader = proxy.ClusterHeader
 
 // Members finds the clusters that objects live in.
 type Members interface {

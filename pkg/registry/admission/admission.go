@@ -9,11 +9,9 @@
 package admission
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -43,9 +41,6 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
-
-// bodyLimit is kube-apiserver's limit of a request body, in bytes.
-const bodyLimit = 3 << 20
 
 // Reader answers internal GETs of an object as served.
 type Reader interface {
@@ -193,23 +188,4 @@ func (a *Routed) present(r *http.Request, info *request.RequestInfo) (runtime.Ob
 		return nil, gvk, apierrors.NewInternalError(fmt.Errorf("the present object cannot be read: status %d", answer.Code))
 	}
 	return object, gvk, nil
-}
-
-// readBody takes at most one byte more than the limit and gives the request a
-// body that can be read again.
-func readBody(r *http.Request) ([]byte, *http.Request, error) {
-	if r.Body == nil {
-		return nil, r, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit+1))
-	rest := r.Body
-	r = r.Clone(r.Context())
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(body), rest), rest}
-	if err != nil {
-		return nil, r, fmt.Errorf("read the body: %w", err)
-	}
-	return body, r, nil
 }

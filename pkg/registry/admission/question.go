@@ -28,11 +28,9 @@ type question struct {
 	kind   schema.GroupVersionKind
 }
 
-var connects = map[string]bool{"exec": true, "attach": true, "portforward": true, "proxy": true}
-
 func operation(info *request.RequestInfo) admission.Operation {
 	switch {
-	case connects[info.Subresource]:
+	case proxy.Connects[info.Subresource]:
 		return admission.Connect
 	case info.Verb == "create":
 		return admission.Create
@@ -47,7 +45,7 @@ func (q *question) read(r *http.Request) (*http.Request, error) {
 	if q.op == admission.Connect || q.op == admission.Delete {
 		return r, nil
 	}
-	body, r, err := readBody(r)
+	body, r, err := proxy.PeekBody(r)
 	if err != nil {
 		return r, apierrors.NewBadRequest(err.Error())
 	}
