@@ -23,7 +23,7 @@ const ClusterHeader = "X-Isthmus-Cluster"
 const auditAnnotation = "isthmus.dev/cluster"
 
 // auditLimit bounds the answer that is kept for the audit event, in bytes.
-const auditLimit = 3 << 20
+const auditLimit = BodyLimit
 
 // annotateAudit copies the member's name from the answer's header into the
 // audit event of the request and, where the audit policy asks for it, keeps the

@@ -137,6 +137,7 @@ func (rt *Router) fallThrough(w http.ResponseWriter, r *http.Request, absent *ab
 		absent.release()
 		return
 	}
+	w = &auditWriter{ResponseWriter: w, request: r}
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(answer.Body.Bytes())

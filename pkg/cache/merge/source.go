@@ -145,6 +145,20 @@ func (s *Source) read(raw []byte) (record, error) {
 	}, nil
 }
 
+// overtaken says whether an observed write is newer than what the feed brings;
+// once the feed has caught up the write is forgotten. c.mu is held.
+func (s *Source) overtaken(r record) bool {
+	at, ok := s.injected[r.holder]
+	if !ok {
+		return false
+	}
+	if r.sourceRV < at {
+		return true
+	}
+	delete(s.injected, r.holder)
+	return false
+}
+
 // Put takes the state of one object. raw is not kept.
 func (s *Source) Put(raw []byte) error {
 	r, err := s.read(raw)
@@ -157,11 +171,8 @@ func (s *Source) Put(raw []byte) error {
 		return nil
 	}
 	delete(s.unseen, r.holder)
-	if at, ok := s.injected[r.holder]; ok {
-		if r.sourceRV < at {
-			return nil
-		}
-		delete(s.injected, r.holder)
+	if s.overtaken(r) {
+		return nil
 	}
 	err = s.put(r)
 	if s.unseen == nil {
@@ -229,11 +240,8 @@ func (s *Source) Delete(raw []byte) error {
 	if !s.exists {
 		return nil
 	}
-	if at, ok := s.injected[r.holder]; ok {
-		if r.sourceRV < at {
-			return nil
-		}
-		delete(s.injected, r.holder)
+	if s.overtaken(r) {
+		return nil
 	}
 	s.gone(r.holder, r.uid, r.sourceRV, raw)
 	s.passed(r.sourceRV)

@@ -133,9 +133,6 @@ func (a *Access) setCredentials(data map[string][]byte) (string, error) {
 	return token, nil
 }
 
-// wrapFunc is the type of rest.Config.WrapTransport without its name.
-type wrapFunc = func(http.RoundTripper) http.RoundTripper
-
 // config makes a rest.Config whose connections can be closed together. Every
 // call makes another connection pool.
 func (a Access) config(userAgent string) (*rest.Config, *connrotation.Dialer, error) {

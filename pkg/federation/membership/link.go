@@ -189,7 +189,7 @@ func (l *link) dial(w way, as string) (*identity, error) {
 
 // gateFor puts a gate of this link before every transport that is made from
 // the identity's config.
-func (l *link) gateFor(id *identity, host string) wrapFunc {
+func (l *link) gateFor(id *identity, host string) func(http.RoundTripper) http.RoundTripper {
 	return func(rt http.RoundTripper) http.RoundTripper {
 		return &gate{base: rt, host: host, token: &id.token, trust: l.trust, unauthorized: l.nudge}
 	}

@@ -76,7 +76,7 @@ func (h *Handler) liveGet(w http.ResponseWriter, r *http.Request, info *request.
 	results := h.ask(r, info, targets, sourceName, "")
 	for _, res := range results {
 		if res.err == nil && concerned(r, res.doc) {
-			setClusters(w, r, res.cluster)
+			setClusters(w, res.cluster)
 			h.renameLive(info, res.cluster, res.doc)
 			return writeLive(w, f, res.doc)
 		}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
@@ -218,19 +217,15 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
-// clusterAnnotation is the audit annotation that names the owners.
-const clusterAnnotation = "isthmus.dev/cluster"
-
-// setClusters names the owners of the objects that an answer is about, in a
-// header and in the audit record. Call it before the first byte is written.
-func setClusters(w http.ResponseWriter, r *http.Request, names ...cache.ClusterName) {
+// setClusters names the owners of the objects that an answer is about, in the
+// header that the router copies into the audit event. Call it before the first
+// byte is written.
+func setClusters(w http.ResponseWriter, names ...cache.ClusterName) {
 	parts := make([]string, len(names))
 	for i, n := range names {
 		parts[i] = string(n)
 	}
-	value := strings.Join(parts, ",")
-	w.Header().Set(ClusterHeader, value)
-	audit.AddAuditAnnotation(r.Context(), clusterAnnotation, value)
+	w.Header().Set(ClusterHeader, strings.Join(parts, ","))
 }
 
 // badRequest is a 400 with the given text.

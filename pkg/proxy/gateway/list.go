@@ -220,7 +220,7 @@ func (h *Handler) writeServed(w http.ResponseWriter, r *http.Request, info *requ
 	if err != nil {
 		return err
 	}
-	setClusters(w, r, o.Cluster)
+	setClusters(w, o.Cluster)
 	body := newBody(w, r, e.contentType(), code)
 	defer body.release()
 	body.announce(len(b))

@@ -41,7 +41,7 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request, info *requ
 // forward copies a request on a subresource of an object, and its answer.
 // rest is the escaped path from the subresource on.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, o *owned, rest string) {
-	setClusters(w, r, o.obj.Cluster)
+	setClusters(w, o.obj.Cluster)
 	sub, _, _ := strings.Cut(rest, "/")
 	o.transport.Stream(w, r, member.Forward{
 		Path: o.path(info, rest), RawQuery: r.URL.RawQuery, User: o.user,
@@ -99,7 +99,7 @@ func (h *Handler) ServeClusterProxy(w http.ResponseWriter, r *http.Request, name
 		h.refuse(w, r, info, err)
 		return
 	}
-	setClusters(w, r, cluster)
+	setClusters(w, cluster)
 	served := clusterProxyPrefix + name + "/proxy"
 	rt.transport.Stream(w, r, member.Forward{
 		Path: escapedRest(r.URL, served, path), RawQuery: r.URL.RawQuery, User: rt.user,

@@ -141,7 +141,7 @@ func isDryRun(r *http.Request) bool {
 // answerObject answers with the object that a write left behind: as served,
 // with the RV that its event has, and only when every read sees it.
 func (h *Handler) answerObject(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, id *identity, resp *member.Response) error {
-	setClusters(w, r, id.cluster)
+	setClusters(w, id.cluster)
 	passHeaders(w, resp)
 	a, err := h.parseAnswer(resp)
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 const (
 	// maxBody is the limit of a request's body, kube-apiserver's.
-	maxBody = 3 << 20
+	maxBody = proxy.BodyLimit
 
 	jsonType     = "application/json"
 	yamlType     = "application/yaml"

@@ -53,7 +53,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	if len(failures) > 0 {
 		return results.failure(info, failures)
 	}
-	setClusters(w, r, results.clusters()...)
+	setClusters(w, results.clusters()...)
 	h.writeObject(w, r, info, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Group: info.APIGroup, Kind: info.Resource,
 	}})

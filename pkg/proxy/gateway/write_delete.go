@@ -148,7 +148,7 @@ func without(query url.Values, keys ...string) string {
 // answerDelete answers with what the member said: the object that is going
 // away, the one that has gone, or a Status.
 func (h *Handler) answerDelete(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, id *identity, resp *member.Response, dryRun bool) error {
-	setClusters(w, r, id.cluster)
+	setClusters(w, id.cluster)
 	passHeaders(w, resp)
 	a, err := h.parseAnswer(resp)
 	if err != nil {

@@ -102,17 +102,8 @@ func (id *identity) toSource(doc document) error {
 	if err != nil {
 		return err
 	}
-	if err := id.takeOffMarks(meta); err != nil {
+	if err := id.metadataToSource(meta); err != nil {
 		return err
-	}
-	if text(meta, "name") == id.servedName {
-		meta["name"] = id.sourceName
-	}
-	if err := id.translateRV(meta); err != nil {
-		return err
-	}
-	if given := text(meta, "uid"); given != "" && types.UID(given) != id.uid {
-		return id.conflict(uidMismatch(types.UID(given), id.uid))
 	}
 	meta["uid"] = string(id.uid)
 	mapOwners(meta, "ownerReferences", id.ownerInSource)
@@ -133,6 +124,24 @@ func (id *identity) takeOffMarks(meta document) error {
 	}
 	if annotations, ok := meta["annotations"].(document); ok {
 		delete(annotations, cache.OriginalNameAnnotation)
+	}
+	return nil
+}
+
+// metadataToSource takes off what the endpoint adds, puts in the name and the
+// resourceVersion of the cluster, and refuses another object's UID.
+func (id *identity) metadataToSource(meta document) error {
+	if err := id.takeOffMarks(meta); err != nil {
+		return err
+	}
+	if text(meta, "name") == id.servedName {
+		meta["name"] = id.sourceName
+	}
+	if err := id.translateRV(meta); err != nil {
+		return err
+	}
+	if given := text(meta, "uid"); given != "" && types.UID(given) != id.uid {
+		return id.conflict(uidMismatch(types.UID(given), id.uid))
 	}
 	return nil
 }

@@ -131,17 +131,8 @@ func (h *Handler) subresourceBody(w http.ResponseWriter, r *http.Request, info *
 func (h *Handler) mapSubresource(r *http.Request, info *request.RequestInfo, id *identity, doc document) error {
 	meta := child(doc, "metadata")
 	if meta != nil {
-		if err := id.takeOffMarks(meta); err != nil {
+		if err := id.metadataToSource(meta); err != nil {
 			return err
-		}
-		if text(meta, "name") == id.servedName {
-			meta["name"] = id.sourceName
-		}
-		if err := id.translateRV(meta); err != nil {
-			return err
-		}
-		if uid := text(meta, "uid"); uid != "" && types.UID(uid) != id.uid {
-			return id.conflict(uidMismatch(types.UID(uid), id.uid))
 		}
 	}
 	switch {
