@@ -9,8 +9,9 @@
 // The control plane is one more source: its dual objects and Events share the
 // list and the resourceVersion space with the members' objects.
 //
-// Ownership of bytes: Object.Raw is immutable from the moment the Object is
-// published. Readers may keep it as long as they like and must not write to it.
+// Ownership of bytes: what Object.Raw gives is immutable from the moment the
+// Object is published. Readers may keep it as long as they like and must not
+// write to it.
 package cache
 
 import (
@@ -103,13 +104,34 @@ type Object struct {
 	Cluster    ClusterName
 	SourceName string    // metadata.name in the source
 	UID        types.UID // as in the source
-	RV         uint64    // sequenced; equals metadata.resourceVersion in Raw
+	RV         uint64    // sequenced; equals metadata.resourceVersion in the bytes
 	SourceRV   uint64    // metadata.resourceVersion in the source
 	Labels     labels.Labels
 	Fields     fields.Fields // selectable fields as served, beyond metadata.name and metadata.namespace
-	Raw        []byte        // as served, in the encoding of the resource
+	Body       Body          // the bytes as served, in the encoding of the resource
 	Origin     *Origin       // references as in the source; nil when there are none
 }
+
+// Raw gives the bytes as served, unpacked where they are kept compressed. Nobody
+// writes to them.
+func (o *Object) Raw() []byte { return o.Body.Bytes() }
+
+// Body holds the bytes of an object in whatever form they are kept.
+type Body interface {
+	// Bytes gives the bytes; they stay valid and are not written to.
+	Bytes() []byte
+	// Len is their number, known without unpacking them.
+	Len() int
+}
+
+// Bytes is a Body that is kept as it is.
+type Bytes []byte
+
+// Bytes implements Body.
+func (b Bytes) Bytes() []byte { return b }
+
+// Len implements Body.
+func (b Bytes) Len() int { return len(b) }
 
 // Origin holds the references of an object as its source has them, from which
 // the served ones are made anew when what they resolve to changes.
@@ -146,7 +168,7 @@ const (
 type Event struct {
 	Type EventType
 	// Object is the new state; for Deleted the last state carrying the
-	// RV of the deletion, in Raw too.
+	// RV of the deletion, in its bytes too.
 	Object *Object
 	// Prev is the state before, nil for Added.
 	Prev *Object

@@ -42,7 +42,7 @@ func Read(res cache.Resource, snap cache.Snapshot) (Content, error) {
 			err = CheckObject(res, o)
 		}
 		last = o
-		content[o.Key] = string(o.Raw)
+		content[o.Key] = string(o.Raw())
 		return err == nil
 	})
 	if err == nil && snap.Len() != len(content) {
@@ -53,7 +53,7 @@ func Read(res cache.Resource, snap cache.Snapshot) (Content, error) {
 
 // CheckObject compares an object with its bytes.
 func CheckObject(res cache.Resource, o *cache.Object) error {
-	m, err := wire.ParseMeta(res.Encoding, o.Raw)
+	m, err := wire.ParseMeta(res.Encoding, o.Raw())
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBytes, o.Key, err)
 	}
@@ -125,13 +125,13 @@ func (m *Mirror) apply(e *cache.Event) error {
 	m.rv = e.RV
 	key := e.Object.Key
 	before, there := m.content[key]
-	if there != (e.Type != cache.Added) || there != (e.Prev != nil) || there && string(e.Prev.Raw) != before {
+	if there != (e.Type != cache.Added) || there != (e.Prev != nil) || there && string(e.Prev.Raw()) != before {
 		return fmt.Errorf("%w: event %d of type %d of %s", ErrSequence, e.RV, e.Type, key)
 	}
 	if e.Type == cache.Deleted {
 		delete(m.content, key)
 	} else {
-		m.content[key] = string(e.Object.Raw)
+		m.content[key] = string(e.Object.Raw())
 	}
 	return nil
 }

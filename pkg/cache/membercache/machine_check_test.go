@@ -88,7 +88,7 @@ func (m *machine) checkServed(t *rapid.T) {
 			if o.Key.Name != pods.ServedName(n, key.Namespace, key.Name) {
 				t.Fatalf("%s of %s is served as %s, ServedName says %s", key, n, o.Key.Name, pods.ServedName(n, key.Namespace, key.Name))
 			}
-			node, err := wire.Text(cache.Protobuf, o.Raw, wire.PodNodeName)
+			node, err := wire.Text(cache.Protobuf, o.Raw(), wire.PodNodeName)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -92,7 +92,7 @@ func (f *fixture) get(res cache.Resource, key cache.Key, into interface{ Unmarsh
 	if err := cachetest.CheckObject(res, o); err != nil {
 		f.t.Fatal(err)
 	}
-	if err := into.Unmarshal(o.Raw); err != nil {
+	if err := into.Unmarshal(o.Raw()); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -58,7 +58,7 @@ func (c *Collection) render(id identity, name string, raw []byte) (*cache.Object
 		SourceRV:   id.sourceRV,
 		Labels:     compact.MakeLabels(meta.Labels),
 		Fields:     noFields,
-		Raw:        out,
+		Body:       cache.Bytes(out),
 		Origin:     id.origin,
 	}
 	if c.table != nil {
@@ -95,7 +95,7 @@ func (c *Collection) withdraw(prev *cache.Object, sourceRV uint64, raw []byte) {
 	o, err := c.render(id, prev.Key.Name, raw)
 	if err != nil {
 		c.fail(err, prev.Cluster)
-		o, err = c.render(id, prev.Key.Name, prev.Raw)
+		o, err = c.render(id, prev.Key.Name, prev.Raw())
 	}
 	if err != nil { // what was served once is served with its old number
 		c.fail(err, prev.Cluster)
@@ -121,9 +121,9 @@ func (c *Collection) move(m names.Move) error {
 	if !ok || holderOf(prev) != m.Holder {
 		return fmt.Errorf("%s of %q is not served as %s", m.Holder.Source, m.Holder.Cluster, m.From)
 	}
-	c.withdraw(prev, prev.SourceRV, prev.Raw)
+	c.withdraw(prev, prev.SourceRV, prev.Raw())
 	c.Moved(m.Holder.Cluster, m.Holder.Source)
-	return c.change(identityOf(prev), m.To, prev.Raw, nil)
+	return c.change(identityOf(prev), m.To, prev.Raw(), nil)
 }
 
 // add serves an object that was not there.

@@ -266,7 +266,7 @@ func (c *Collection) reresolve(h names.Holder) error {
 	if !ok {
 		return nil
 	}
-	meta, err := wire.ParseMeta(c.Config.Resource.Encoding, prev.Raw)
+	meta, err := wire.ParseMeta(c.Config.Resource.Encoding, prev.Raw())
 	if err != nil {
 		return err
 	}
@@ -281,13 +281,13 @@ func (c *Collection) reresolve(h names.Holder) error {
 		}
 		c.Index.Set(h.Cluster, prev.UID, target, true)
 		c.hidden[h] = &hidden{uid: prev.UID, sourceRV: prev.SourceRV, owner: controller(meta.Owners), raw: raw}
-		c.remove(prev, prev.SourceRV, prev.Raw)
+		c.remove(prev, prev.SourceRV, prev.Raw())
 		return nil
 	}
 	if !c.differs(prev) {
 		return nil
 	}
-	return c.change(identityOf(prev), prev.Key, prev.Raw, prev)
+	return c.change(identityOf(prev), prev.Key, prev.Raw(), prev)
 }
 
 // freshEvery is how often a strict read looks whether the feed has caught up:

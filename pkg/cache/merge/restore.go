@@ -17,14 +17,14 @@ func (c *Collection) source(o *cache.Object) ([]byte, error) {
 		DeleteAnnotations: []string{cache.OriginalNameAnnotation},
 	}
 	references.Restore(&edit, o.Origin)
-	return wire.Rewrite(c.Config.Resource.Encoding, o.Raw, edit)
+	return wire.Rewrite(c.Config.Resource.Encoding, o.Raw(), edit)
 }
 
 // differs says whether an object would be served with other references now.
 func (c *Collection) differs(o *cache.Object) bool {
 	var edit wire.Edit
 	references.Apply(&edit, o.Cluster, o.Origin, c.look)
-	meta, err := wire.ParseMeta(c.Config.Resource.Encoding, o.Raw)
+	meta, err := wire.ParseMeta(c.Config.Resource.Encoding, o.Raw())
 	if err != nil {
 		return true
 	}
@@ -34,7 +34,7 @@ func (c *Collection) differs(o *cache.Object) bool {
 		}
 	}
 	for _, e := range edit.Texts {
-		if v, err := wire.Text(c.Config.Resource.Encoding, o.Raw, e.Path); err != nil || v != e.Value && v != "" {
+		if v, err := wire.Text(c.Config.Resource.Encoding, o.Raw(), e.Path); err != nil || v != e.Value && v != "" {
 			return true
 		}
 	}

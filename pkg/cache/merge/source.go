@@ -89,7 +89,7 @@ func (c *Collection) Remove(name cache.ClusterName) {
 		}
 		// Names pass to other clusters meanwhile; the key is the present one.
 		if prev, ok := c.findLocked(holderOf(o)); ok {
-			c.remove(prev, prev.SourceRV, prev.Raw)
+			c.remove(prev, prev.SourceRV, prev.Raw())
 		}
 	}
 	for h, was := range c.hidden {
@@ -194,7 +194,7 @@ func (s *Source) put(r record) (err error) {
 	target, hide := references.Classify(c.Config.Resource, s.name, &r.meta, c.Index)
 	switch {
 	case served && prev.UID != r.uid:
-		c.remove(prev, prev.SourceRV, prev.Raw)
+		c.remove(prev, prev.SourceRV, prev.Raw())
 		prev, served = nil, false
 	case served && !hide && prev.SourceRV == r.sourceRV && r.sourceRV != 0:
 		return nil
@@ -257,7 +257,7 @@ func (s *Source) gone(h names.Holder, uid types.UID, sourceRV uint64, raw []byte
 	}
 	if prev, ok := c.findLocked(h); ok && prev.UID == uid {
 		if raw == nil {
-			raw = prev.Raw
+			raw = prev.Raw()
 		}
 		c.remove(prev, sourceRV, raw)
 	}

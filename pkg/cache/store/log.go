@@ -46,10 +46,10 @@ func (l *log) end() uint64 { return l.first + uint64(l.count) }
 func weight(e *cache.Event) int64 {
 	w := int64(overhead)
 	if e.Prev != nil {
-		w += int64(len(e.Prev.Raw))
+		w += int64(e.Prev.Body.Len())
 	}
 	if e.Type == cache.Deleted {
-		w += int64(len(e.Object.Raw))
+		w += int64(e.Object.Body.Len())
 	}
 	return w
 }

@@ -81,14 +81,14 @@ func (s *Store) Commit(e *cache.Event) {
 	}
 	if e.Prev != nil {
 		s.counts[e.Prev.Cluster]--
-		s.bytes -= int64(len(e.Prev.Raw))
+		s.bytes -= int64(e.Prev.Body.Len())
 	}
 	if e.Type == cache.Deleted {
 		s.tree.Delete(e.Prev)
 	} else {
 		s.tree.ReplaceOrInsert(e.Object)
 		s.counts[e.Object.Cluster]++
-		s.bytes += int64(len(e.Object.Raw))
+		s.bytes += int64(e.Object.Body.Len())
 	}
 	s.head = e.RV
 	s.current = nil

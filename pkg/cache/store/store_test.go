@@ -26,7 +26,7 @@ func newWriter(limits Limits) *writer {
 }
 
 func object(key string, rv uint64, size int) *cache.Object {
-	return &cache.Object{Key: cache.Key{Name: key}, RV: rv, Cluster: "m", Raw: make([]byte, size)}
+	return &cache.Object{Key: cache.Key{Name: key}, RV: rv, Cluster: "m", Body: cache.Bytes(make([]byte, size))}
 }
 
 func (w *writer) set(key string, size int) {

@@ -131,7 +131,7 @@ func benchObject(b *testing.B, i int) *cache.Object {
 	}
 	return &cache.Object{
 		Key: cache.Key{Namespace: p.Namespace, Name: p.Name}, Cluster: "m1", RV: uint64(200 + i),
-		Labels: labels.Set(p.Labels), Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}, Raw: raw,
+		Labels: labels.Set(p.Labels), Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}, Body: cache.Bytes(raw),
 	}
 }
 

@@ -105,7 +105,7 @@ func (e protoEncoder) message(o *cache.Object) ([]byte, error) {
 
 func (e protoEncoder) partialMeta(o *cache.Object) ([]byte, error) {
 	if e.kind.encoding == cache.Protobuf {
-		return protoMetadata(o.Raw)
+		return protoMetadata(o.Raw())
 	}
 	m, err := e.kind.metadata(o)
 	if err != nil {
@@ -172,7 +172,7 @@ func (e protoEncoder) item(dst []byte, _ int, o *cache.Object) ([]byte, error) {
 func (e protoEncoder) tail(dst []byte, _ int) []byte { return append(dst, envelopeEnd...) }
 
 func (e protoEncoder) itemSize(o *cache.Object) (int, error) {
-	n := len(o.Raw)
+	n := o.Body.Len()
 	if e.form.as == asPartial || e.kind.rewrite != nil {
 		msg, err := e.message(o)
 		if err != nil {

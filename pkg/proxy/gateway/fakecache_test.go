@@ -211,7 +211,7 @@ func (c *fakeCollection) put(t testing.TB, cluster cache.ClusterName, obj protoT
 	o := &cache.Object{
 		Key:     cache.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()},
 		Cluster: cluster, SourceName: obj.GetName(), UID: obj.GetUID(), RV: c.rv,
-		Labels: labels.Set(obj.GetLabels()), Fields: f, Raw: raw,
+		Labels: labels.Set(obj.GetLabels()), Fields: f, Body: cache.Bytes(raw),
 	}
 	c.append(o)
 	return o
@@ -252,7 +252,7 @@ func (c *fakeCollection) remove(t testing.TB, obj protoType) {
 	for _, old := range c.stateAt(c.rv).objects {
 		if old.Key == key {
 			last := *old
-			last.RV, last.Raw = c.rv, raw
+			last.RV, last.Body = c.rv, cache.Bytes(raw)
 			c.log = append(c.log, &cache.Event{Type: cache.Deleted, Object: &last, Prev: old, RV: c.rv})
 		}
 	}

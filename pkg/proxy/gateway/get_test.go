@@ -21,7 +21,7 @@ func widget(ns, name, color string) *cache.Object {
 	return &cache.Object{
 		Key: cache.Key{Namespace: ns, Name: name}, Cluster: "m1", SourceName: name,
 		Labels: labels.Set{cache.ClusterLabel: "m1"}, Fields: fields.Set{"spec.color": color},
-		Raw: fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"name":%q,"resourceVersion":"110","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"color":%q,"n":9007199254740993}}`+"\n", ns, name, color),
+		Body: cache.Bytes(fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"name":%q,"resourceVersion":"110","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"color":%q,"n":9007199254740993}}`+"\n", ns, name, color)),
 	}
 }
 
@@ -84,7 +84,7 @@ func TestCustomResourceKeepsItsBytes(t *testing.T) {
 	e.widgets.putRaw(widget("default", "w1", "red"))
 	e.widgets.putRaw(widget("default", "w2", "blue"))
 	_, b := e.fetch(t, "/apis/example.com/v1/namespaces/default/widgets/w1", "")
-	if want := widget("default", "w1", "red").Raw; !bytes.Equal(b, want) {
+	if want := widget("default", "w1", "red").Raw(); !bytes.Equal(b, want) {
 		t.Errorf("got %s, want %s", b, want)
 	}
 	_, b = e.fetch(t, "/apis/example.com/v1/widgets?fieldSelector=spec.color%3Dblue", "")

@@ -98,9 +98,9 @@ type protoObject interface {
 // raw gives the bytes of an object in the version of the kind.
 func (k *kind) raw(o *cache.Object) ([]byte, error) {
 	if k.rewrite == nil {
-		return o.Raw, nil
+		return o.Raw(), nil
 	}
-	b, err := k.rewrite(o.Raw)
+	b, err := k.rewrite(o.Raw())
 	if err != nil {
 		return nil, fmt.Errorf("converting %s to %s: %w", o.Key, k.gvk, err)
 	}
@@ -123,7 +123,7 @@ func (k *kind) decodePrinted(o *cache.Object) (runtime.Object, error) {
 	}
 	buffer := printBuffers.Get().(*[]byte)
 	defer printBuffers.Put(buffer)
-	raw, err := k.view.appendTo((*buffer)[:0], o.Raw)
+	raw, err := k.view.appendTo((*buffer)[:0], o.Raw())
 	if err != nil {
 		return nil, fmt.Errorf("decoding %s %s: %w", k.gvk.Kind, o.Key, err)
 	}
@@ -159,12 +159,12 @@ func (k *kind) metadata(o *cache.Object) (*metav1.ObjectMeta, error) {
 		var partial struct {
 			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
-		if err := json.Unmarshal(o.Raw, &partial); err != nil {
+		if err := json.Unmarshal(o.Raw(), &partial); err != nil {
 			return nil, fmt.Errorf("decoding the metadata of %s: %w", o.Key, err)
 		}
 		return &partial.Metadata, nil
 	}
-	b, err := protoMetadata(o.Raw)
+	b, err := protoMetadata(o.Raw())
 	if err != nil {
 		return nil, fmt.Errorf("finding the metadata of %s: %w", o.Key, err)
 	}
@@ -258,14 +258,14 @@ func (k *kind) bookmark(rv uint64, initialEnd bool) (*cache.Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encoding a bookmark: %w", err)
 		}
-		return &cache.Object{RV: rv, Raw: raw}, nil
+		return &cache.Object{RV: rv, Body: cache.Bytes(raw)}, nil
 	}
 	b, err := m.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("encoding a bookmark: %w", err)
 	}
 	raw := protowire.AppendTag(nil, metadataField, protowire.BytesType)
-	return &cache.Object{RV: rv, Raw: protowire.AppendBytes(raw, b)}, nil
+	return &cache.Object{RV: rv, Body: cache.Bytes(protowire.AppendBytes(raw, b))}, nil
 }
 
 func (k *kind) typeMeta() metav1.TypeMeta {
@@ -277,7 +277,7 @@ func (k *kind) typeMeta() metav1.TypeMeta {
 // apiVersion and kind of its own; everything else has.
 func (k *kind) appendJSON(dst []byte, o *cache.Object, item bool) ([]byte, error) {
 	if k.encoding == cache.JSON {
-		return append(dst, bytes.TrimSpace(o.Raw)...), nil
+		return append(dst, bytes.TrimSpace(o.Raw())...), nil
 	}
 	if k.plan != nil {
 		raw, err := k.raw(o)
@@ -310,7 +310,7 @@ func (k *kind) appendPartial(dst []byte, o *cache.Object, gv schema.GroupVersion
 		if err != nil {
 			return nil, fmt.Errorf("compiling ObjectMeta: %w", err)
 		}
-		b, err := protoMetadata(o.Raw)
+		b, err := protoMetadata(o.Raw())
 		if err != nil {
 			return nil, fmt.Errorf("finding the metadata of %s: %w", o.Key, err)
 		}

@@ -142,7 +142,7 @@ func TestEveryKindHasATable(t *testing.T) {
 			t.Errorf("%s: %d cells for %d columns, %v", gvk, len(cells), len(columns), err)
 		}
 		if len(columns) > len(plainColumns)+1 {
-			cells, _, err = tables.cells(k, &cache.Object{Key: cache.Key{Name: "x"}, Raw: []byte{0x12, 0x7f}})
+			cells, _, err = tables.cells(k, &cache.Object{Key: cache.Key{Name: "x"}, Body: cache.Bytes{0x12, 0x7f}})
 			if err != nil || len(cells) != len(columns) || cells[0] != "x" {
 				t.Errorf("%s: damaged: %v, %v", gvk, cells, err)
 			}
@@ -157,7 +157,7 @@ func TestEveryKindHasATable(t *testing.T) {
 func TestBrokenObjectCutsTheAnswer(t *testing.T) {
 	e := newEndpoint(t)
 	e.putPods(t, "m1", "default", 300)
-	e.pods.putRaw(&cache.Object{Key: cache.Key{Namespace: "zz", Name: "broken"}, Raw: []byte{0x12, 0x7f}})
+	e.pods.putRaw(&cache.Object{Key: cache.Key{Namespace: "zz", Name: "broken"}, Body: cache.Bytes{0x12, 0x7f}})
 	resp, err := e.Client().Get(e.URL + "/api/v1/pods") //nolint:noctx // a test
 	if err != nil {
 		return // cut before the header

@@ -197,7 +197,7 @@ func (h *Handler) patched(ctx context.Context, info *request.RequestInfo, o *own
 func (h *Handler) servedAs(info *request.RequestInfo, res cache.Resource, obj *cache.Object) (document, error) {
 	k := h.kindOf(info, res)
 	if k.encoding == cache.JSON {
-		return h.served(res, obj.Raw)
+		return h.served(res, obj.Raw())
 	}
 	typed, err := k.decode(obj)
 	if err != nil {

@@ -66,7 +66,7 @@ func TestPrintViewOfPodsMissesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &cache.Object{Key: cache.Key{Namespace: p.Namespace, Name: p.Name}, Raw: raw}
+		o := &cache.Object{Key: cache.Key{Namespace: p.Namespace, Name: p.Name}, Body: cache.Bytes(raw)}
 		got, ok := tables.printed(cut, o)
 		want, wantOK := tables.printed(all, o)
 		if !ok || !wantOK {
@@ -125,7 +125,7 @@ func FuzzPrintView(f *testing.F) {
 	cut, all := podKind(), podKind()
 	all.view = nil
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		o := &cache.Object{Raw: raw}
+		o := &cache.Object{Body: cache.Bytes(raw)}
 		want, ok := tables.printed(all, o)
 		got, gotOK := tables.printed(cut, o)
 		if !ok {

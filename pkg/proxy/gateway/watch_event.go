@@ -133,11 +133,11 @@ func (e *eventEncoder) event(s *selection, ev *cache.Event) ([]byte, error) {
 // sees of an object that ceases to match.
 func (e *eventEncoder) left(ev *cache.Event) (*cache.Object, error) {
 	o := *ev.Prev
-	raw, err := wire.Rewrite(e.kind.encoding, o.Raw, wire.Edit{ResourceVersion: formatRV(ev.RV)})
+	raw, err := wire.Rewrite(e.kind.encoding, o.Raw(), wire.Edit{ResourceVersion: formatRV(ev.RV)})
 	if err != nil {
 		return nil, fmt.Errorf("stamping %s: %w", o.Key, err)
 	}
-	o.Raw, o.RV = raw, ev.RV
+	o.Body, o.RV = cache.Bytes(raw), ev.RV
 	return &o, nil
 }
 

@@ -251,7 +251,7 @@ func (h *Handler) answerUnkept(w http.ResponseWriter, r *http.Request, info *req
 	rv, _ := strconv.ParseUint(text(meta, "resourceVersion"), 10, 64)
 	obj := &cache.Object{
 		Key:     cache.Key{Namespace: text(meta, "namespace"), Name: text(meta, "name")},
-		Cluster: id.cluster, SourceName: id.sourceName, UID: id.uid, RV: rv, Raw: raw,
+		Cluster: id.cluster, SourceName: id.sourceName, UID: id.uid, RV: rv, Body: cache.Bytes(raw),
 	}
 	return h.writeServed(w, r, info, c, a.code, obj)
 }

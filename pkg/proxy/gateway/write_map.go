@@ -55,7 +55,7 @@ func (h *Handler) identityOf(res cache.Resource, obj *cache.Object) (*identity, 
 	if obj.Origin == nil {
 		return id, nil
 	}
-	doc, err := h.served(res, obj.Raw)
+	doc, err := h.served(res, obj.Raw())
 	if err != nil {
 		return nil, err
 	}
