@@ -28,6 +28,10 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
+// leaseMargin is how long before the end of its lease a leader stops writing:
+// requests need time to arrive.
+const leaseMargin = 3 * time.Second
+
 var errLostLease = errors.New("the leader's lease is lost: another replica goes on, this process starts anew")
 
 // leadership is held by one replica at a time. A process with an embedded etcd
@@ -36,16 +40,61 @@ var errLostLease = errors.New("the leader's lease is lost: another replica goes 
 type leadership struct {
 	alone bool
 	leads atomic.Bool
+	// renewed is when the last successful renewal was sent.
+	renewed atomic.Pointer[time.Time]
+}
+
+var errLeaseOver = errors.New("the leader's lease may have run out")
+
+// MayWrite is asked before every write to a member. It goes by the monotonic
+// clock, so that a process that stood still notices before anybody tells it.
+func (l *leadership) MayWrite() error {
+	if l.alone {
+		return nil
+	}
+	if at := l.renewed.Load(); at == nil || time.Since(*at) > leaseDuration-leaseMargin {
+		return errLeaseOver
+	}
+	return nil
+}
+
+// timedLock notes when the lease was renewed.
+type timedLock struct {
+	resourcelock.Interface
+	leadership *leadership
+}
+
+// Create implements resourcelock.Interface.
+func (t timedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.timed(record, func() error { return t.Interface.Create(ctx, record) })
+}
+
+// Update implements resourcelock.Interface.
+func (t timedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.timed(record, func() error { return t.Interface.Update(ctx, record) })
+}
+
+func (t timedLock) timed(record resourcelock.LeaderElectionRecord, write func() error) error {
+	sent := time.Now()
+	if record.HolderIdentity != t.Identity() {
+		t.leadership.renewed.Store(nil) // the lease is given up
+		return write()
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	t.leadership.renewed.Store(&sent)
+	return nil
 }
 
 // Leads says whether this replica may write on behalf of all.
 func (l *leadership) Leads() bool { return l.leads.Load() }
 
-// run calls lead while this replica leads, with the epoch of its term; it
-// returns when lead does, or with errLostLease.
-func (l *leadership) run(parent context.Context, loopback *rest.Config, lead func(ctx context.Context, epoch int64) error) error {
+// run calls lead while this replica leads; it returns when lead does, or with
+// errLostLease.
+func (l *leadership) run(parent context.Context, loopback *rest.Config, lead func(ctx context.Context) error) error {
 	if l.alone {
-		return lead(parent, 0)
+		return lead(parent)
 	}
 	client, err := kubernetes.NewForConfig(loopback)
 	if err != nil {
@@ -58,18 +107,18 @@ func (l *leadership) run(parent context.Context, loopback *rest.Config, lead fun
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	result := make(chan error, 1)
-	lock := &resourcelock.LeaseLock{
+	lock := timedLock{&resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: install.Namespace, Name: leaseName},
 		Client:     client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
-	}
+	}, l}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true, Name: leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				l.leads.Store(true)
-				result <- l.lead(ctx, lock, lead)
+				result <- lead(ctx)
 				cancel()
 			},
 			OnStoppedLeading: func() { l.leads.Store(false) },
@@ -90,12 +139,3 @@ func (l *leadership) run(parent context.Context, loopback *rest.Config, lead fun
 }
 
 func stopping(ctx context.Context) bool { return ctx.Err() != nil }
-
-// lead reads the term's epoch: the number of times the Lease has changed hands.
-func (l *leadership) lead(ctx context.Context, lock resourcelock.Interface, lead func(ctx context.Context, epoch int64) error) error {
-	record, _, err := lock.Get(ctx)
-	if err != nil {
-		return fmt.Errorf("read the leader's lease: %w", err)
-	}
-	return lead(ctx, int64(record.LeaderTransitions)+1)
-}

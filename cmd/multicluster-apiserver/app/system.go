@@ -131,17 +131,15 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 		group.Go(func() error { return s.fleet.Run(ctx) })
 	}
 	group.Go(func() error {
-		return s.leadership.run(ctx, s.loopback, func(ctx context.Context, epoch int64) error {
-			return s.lead(ctx, epoch, servingCA)
-		})
+		return s.leadership.run(ctx, s.loopback, func(ctx context.Context) error { return s.lead(ctx, servingCA) })
 	})
 	return group.Wait()
 }
 
 // lead runs what only one replica may run.
-func (s *system) lead(ctx context.Context, epoch int64, servingCA []byte) error {
+func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	federation, err := engine.New(engine.Config{ //nolint:contextcheck // nothing runs until Run, which takes the context
-		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, Epoch: epoch,
+		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, MayWrite: s.leadership.MayWrite,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)

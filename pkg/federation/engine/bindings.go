@@ -301,8 +301,8 @@ func (b *bindingCache) delete(ctx context.Context, key marks.Key, x *binding) er
 	return nil
 }
 
-// live reads the evidence for a removal past all caches.
-func (b *bindingCache) live(ctx context.Context, key marks.Key) (intent.Binding, error) {
+// live reads the evidence for a removal past all caches, and its version.
+func (b *bindingCache) live(ctx context.Context, key marks.Key) (intent.Binding, string, error) {
 	known := b.get(key)
 	name := bindingName(key, false)
 	if known != nil {
@@ -310,17 +310,17 @@ func (b *bindingCache) live(ctx context.Context, key marks.Key) (intent.Binding,
 	}
 	u, err := b.resource(key).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return intent.Binding{}, nil
+		return intent.Binding{}, "", nil
 	}
 	if err != nil {
-		return intent.Binding{}, fmt.Errorf("binding of %s: %w", key, err)
+		return intent.Binding{}, "", fmt.Errorf("binding of %s: %w", key, err)
 	}
 	x := &binding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, x); err != nil {
-		return intent.Binding{}, fmt.Errorf("binding of %s: %w", key, err)
+		return intent.Binding{}, "", fmt.Errorf("binding of %s: %w", key, err)
 	}
 	if identity(keyOf(x)) != identity(key) {
-		return intent.Binding{}, nil
+		return intent.Binding{}, "", nil
 	}
 	out := intent.Binding{
 		Found: true, TemplateUID: x.Spec.Resource.UID, Targets: clusterNames(x.Spec.Clusters),
@@ -328,7 +328,7 @@ func (b *bindingCache) live(ctx context.Context, key marks.Key) (intent.Binding,
 		Preserve:        x.Spec.PreserveResourcesOnDeletion != nil && *x.Spec.PreserveResourcesOnDeletion,
 		DeletedTemplate: types.UID(x.Annotations[deletedTemplate]),
 	}
-	return out, nil
+	return out, x.ResourceVersion, nil
 }
 
 // decidedAnnotation, on a binding, says that its targets are a decision, not

@@ -57,8 +57,9 @@ type Config struct {
 	// ControlPlaneID marks our copies; empty means the UID of the control
 	// plane's namespace kube-system.
 	ControlPlaneID string
-	// Epoch of this leader.
-	Epoch int64
+	// MayWrite says whether this process still leads: it is asked before every
+	// write to a member, and must not block. Nil means always.
+	MayWrite func() error
 	// Grace is how long an unreachable member's last status counts.
 	Grace time.Duration
 	// StatusInterval is the least time between two writes of a template's
@@ -80,6 +81,13 @@ func (c *Config) complete() error {
 	setDefault(&c.TemplateWorkers, 8)
 	setDefault(&c.MemberWorkers, 4)
 	return nil
+}
+
+func (c *Config) mayWrite() error {
+	if c.MayWrite == nil {
+		return nil
+	}
+	return c.MayWrite()
 }
 
 func setDefault[T comparable](v *T, def T) {

@@ -39,6 +39,8 @@ type Engine struct {
 	policies  *policyCache
 	revisions *revisionCache
 	needs     *needs
+	fence     *fenceKeeper
+	shown     shownConditions
 
 	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
 	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]
@@ -98,6 +100,7 @@ func New(cfg Config) (*Engine, error) {
 	e.bindings = newBindingCache(e)
 	e.policies = newPolicyCache(e)
 	e.revisions = newRevisionCache(e)
+	e.fence = newFenceKeeper(e)
 	return e, nil
 }
 
@@ -121,10 +124,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.fillCaches(ctx, &wg); err != nil {
 		return err
 	}
+	if err := e.fence.open(ctx); err != nil {
+		return err
+	}
 	unsubscribe := e.cfg.Members.Subscribe(func() { e.reloadMembers(ctx) })
 	defer unsubscribe()
 	e.reloadMembers(ctx)
 	defer e.stopMembers()
+	e.fence.checkAll(ctx)
+	wg.Go(func() { e.fence.awaitAcceptances(ctx) })
 	e.primeNeeds()
 
 	e.mu.Lock()
@@ -137,10 +145,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { e.retryKinds(ctx, &wg) })
 	e.enqueueAll()
-	<-ctx.Done()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-e.fence.over:
+	}
 	e.templateQueue.ShutDown()
 	e.statusQueue.ShutDown()
-	return nil
+	return err
 }
 
 // shutdownTime bounds how long Run waits for what it has started: a request to
@@ -296,12 +308,15 @@ func (e *Engine) retryKinds(ctx context.Context, wg *sync.WaitGroup) {
 }
 
 func newInformer(client dynamic.Interface, gvr schema.GroupVersionResource, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return newInformerOf(client, client.Resource(gvr), tweak)
+}
+
+func newInformerOf(client dynamic.Interface, res dynamic.ResourceInterface, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
 	set := func(o *metav1.ListOptions) {
 		if tweak != nil {
 			tweak(o)
 		}
 	}
-	res := client.Resource(gvr)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			set(&o)

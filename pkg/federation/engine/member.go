@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type member struct {
 	watches  map[schema.GroupKind]*copyWatch
 	revision cache.SharedIndexInformer // ReplicaSets with a stamp
 	applied  map[marks.Key]*applied
+
+	fence memberFence
 }
 
 // copyWatch is the cache of the copies of one kind.
@@ -150,6 +153,11 @@ func (m *member) update(c Member) bool {
 	defer m.mu.Unlock()
 	old := m.current
 	m.current = c
+	if c.Ready && !old.Ready && m.client != nil {
+		// Who knows who wrote to it meanwhile.
+		m.fence.ours.Store(false)
+		m.wg.Go(func() { m.greet(m.ctx) })
+	}
 	return old.Ready != c.Ready || !maps.Equal(old.Labels, c.Labels) || old.Region != c.Region || old.Provider != c.Provider ||
 		!slices.Equal(old.Zones, c.Zones) || !slices.EqualFunc(old.Taints, c.Taints, func(a, b taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })
 }
@@ -164,7 +172,9 @@ func (e *Engine) connect(ctx context.Context, c Member) {
 		watches: map[schema.GroupKind]*copyWatch{}, applied: map[marks.Key]*applied{},
 	}
 	if c.Apply != nil {
-		client, err := dynamic.NewForConfig(applyConfig(c.Apply))
+		config := applyConfig(c.Apply)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{m, next} })
+		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The member's connection cannot be used")
 		} else {
@@ -190,6 +200,10 @@ func (e *Engine) connect(ctx context.Context, c Member) {
 	}
 	for _, k := range used {
 		m.watch(ctx, k)
+	}
+	m.wg.Go(func() { m.watchFence(ctx) })
+	if c.Ready && e.fence.checked.Load() {
+		m.wg.Go(func() { m.greet(ctx) })
 	}
 	for range e.cfg.MemberWorkers {
 		m.wg.Go(func() { work(ctx, m.queue, "member", m.sync) })

@@ -11,6 +11,8 @@ var (
 	removals = counter("removals_total", "Verdicts on copies that may have to go, by cluster and verdict.", "cluster", "verdict")
 	drifts   = counter("drift_total", "Copies that were changed in the member, by cluster.", "cluster")
 	retries  = counter("retries_total", "Keys that are tried again, by queue.", "queue")
+	refusals = counter("writes_refused_total", "Writes to members that were refused by fence or lease, by cluster.", "cluster")
+	fenced   = gauge("fenced", "1 while the engine refuses to write to the cluster because of its fence.", "cluster")
 	writes   = counter("control_plane_writes_total", "Writes to the control plane, by what is written.", "object")
 )
 
@@ -21,4 +23,13 @@ func counter(name, help string, labels ...string) *metrics.CounterVec {
 	}, labels)
 	legacyregistry.MustRegister(c)
 	return c
+}
+
+func gauge(name, help string, labels ...string) *metrics.GaugeVec {
+	g := metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "isthmus", Subsystem: "federation", Name: name, Help: help,
+		StabilityLevel: metrics.ALPHA,
+	}, labels)
+	legacyregistry.MustRegister(g)
+	return g
 }

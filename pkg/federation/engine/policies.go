@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +25,7 @@ type policyCache struct {
 	propagation []cache.SharedIndexInformer
 	overrides   []cache.SharedIndexInformer
 	changed     chan struct{}
+	revision    atomic.Uint64 // of the last change of a policy
 
 	mu        sync.RWMutex
 	index     *placement.Index
@@ -99,12 +102,27 @@ func (p *policyCache) policyChanged(obj any) {
 	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = d.Obj
 	}
+	p.seen(obj)
 	selectors, all := selectorsOf(obj)
 	p.engine.enqueueWhere(func(w *kindWatch) bool {
 		return all || slices.ContainsFunc(selectors, func(s policyv1alpha1.ResourceSelector) bool {
 			return s.Kind == w.Kind && s.APIVersion == w.GroupVersion().String()
 		})
 	})
+}
+
+// seen remembers how new the policies are.
+func (p *policyCache) seen(obj any) {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return
+	}
+	for version := revisionOf(o.GetResourceVersion()); ; {
+		was := p.revision.Load()
+		if was >= version || p.revision.CompareAndSwap(was, version) {
+			return
+		}
+	}
 }
 
 func selectorsOf(obj any) (selectors []policyv1alpha1.ResourceSelector, all bool) {

@@ -28,7 +28,7 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 	if err != nil {
 		return err
 	}
-	b, err := m.engine.bindings.live(ctx, key)
+	b, version, err := m.engine.bindings.live(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -42,6 +42,15 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 	}
 	removals.WithLabelValues(m.name, verdict.String()).Inc()
 	klog.FromContext(ctx).V(1).Info("Judged a copy", "copy", key.String(), "verdict", verdict, "why", why)
+	if verdict != intent.Keep {
+		needed := revisionOf(version)
+		if tpl != nil {
+			needed = max(needed, revisionOf(tpl.GetResourceVersion()))
+		}
+		if err := m.permit(ctx, needed); err != nil {
+			return err
+		}
+	}
 	switch verdict {
 	case intent.Delete:
 		return m.remove(ctx, key, there, tpl)

@@ -35,12 +35,14 @@ type decision struct {
 	divided    bool
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
-	overrides  override.Rules
-	overwrite  bool
-	suspended  bool
-	suspendOn  []string
-	problem    string
-	at         time.Time // when it became what it is
+	// basis is the newest revision of the control plane that was decided on.
+	basis     uint64
+	overrides override.Rules
+	overwrite bool
+	suspended bool
+	suspendOn []string
+	problem   string
+	at        time.Time // when it became what it is
 }
 
 func (d *decision) isSuspended(cluster string) bool {
@@ -126,6 +128,7 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
+	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
 	if len(d.targets) > 0 && !t.hasFinalizer(marks.Finalizer) {
 		// The change comes back as an event, with the finalizer in place.
 		return e.addFinalizer(ctx, key, t)

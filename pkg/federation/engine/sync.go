@@ -60,7 +60,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 // apply writes the copy unless it already is what it should be.
 func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decision) error {
 	cluster := m.cluster()
-	r, err := render(m.engine.id, m.engine.cfg.Epoch, key, t, d, &cluster)
+	r, err := render(m.engine.id, m.engine.fence.epoch.Load(), key, t, d, &cluster)
 	if err != nil {
 		// The former copy goes on; a change of template or policy tries again.
 		m.fail(key, t, err)
@@ -88,6 +88,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		}
 	} else if there, err = m.examine(ctx, key, t, d); err != nil || there == errForeign {
 		return err
+	}
+	if err := m.permit(ctx, max(d.basis, revisionOf(t.ResourceVersion))); err != nil {
+		return m.failed(ctx, key, t, err)
 	}
 	return m.write(ctx, key, t, r, there)
 }
