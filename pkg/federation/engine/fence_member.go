@@ -243,6 +243,9 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, g.m.refused(err)
 	}
+	// The member's audit log shows which term a write belongs to.
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", fmt.Sprintf("isthmus-engine epoch/%d", g.m.engine.fence.epoch.Load()))
 	return g.next.RoundTrip(r)
 }
 
