@@ -21,6 +21,10 @@ const (
 	reasonDrift          = "DriftCorrected"
 	reasonConflict       = "UnmanagedObjectExists"
 	reasonForbidden      = "NeverPropagated"
+	reasonAdopted        = "Adopted"
+	reasonDropped        = "FieldsDropped"
+
+	reasonAdoptionRefused = "AdoptionRefused"
 )
 
 // newRecorder limits Events of one object: a burst, then one a minute.

@@ -75,6 +75,9 @@ type applied struct {
 	template   types.UID
 	generation int64 // of the template
 	problem    string
+	refused    string // why an object that is there is not taken over
+	dropped    string // fields that the member does not know
+	adopted    bool
 	gone       types.UID // template whose copy is known not to be there
 	drifts     int
 	driftAt    time.Time

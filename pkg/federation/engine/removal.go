@@ -180,6 +180,10 @@ func (m *member) release(ctx context.Context, key marks.Key, there *copyRecord) 
 	u.SetLabels(labels)
 	u.SetAnnotations(annotations)
 	kept := slices.DeleteFunc(u.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == marks.Manager })
+	if len(kept) == 0 {
+		// No entry at all would mean "as it was"; an empty one clears the list.
+		kept = []metav1.ManagedFieldsEntry{{}}
+	}
 	u.SetManagedFields(kept)
 	if _, err := res.Update(ctx, u, metav1.UpdateOptions{FieldManager: "isthmus-release"}); err != nil {
 		return fmt.Errorf("release %s in %s: %w", key, m.name, err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/isthmus-dev/isthmus/pkg/federation/adopt"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 )
 
@@ -86,7 +87,7 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 				return nil
 			}
 		}
-	} else if there, err = m.examine(ctx, key, t, d); err != nil || there == errForeign {
+	} else if there, err = m.examine(ctx, key, t, d, r); err != nil || there == errForeign {
 		return err
 	}
 	if err := m.permit(ctx, max(d.basis, revisionOf(t.ResourceVersion))); err != nil {
@@ -110,14 +111,14 @@ var errForeign = &copyRecord{}
 
 // examine looks past the cache, which holds managed copies only, for an object
 // of the same name that is not ours.
-func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *decision) (*copyRecord, error) {
+func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *decision, r *rendered) (*copyRecord, error) {
 	res, err := m.resource(key)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
+	getCtx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
 	defer cancel()
-	u, err := res.Get(ctx, key.Name, metav1.GetOptions{})
+	u, err := res.Get(getCtx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -137,6 +138,9 @@ func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *dec
 		}
 		m.queue.AddAfter(key, 30*time.Second)
 		return errForeign, nil
+	}
+	if !there.owned {
+		return m.takeOver(ctx, key, t, r, u, there)
 	}
 	return there, nil
 }
@@ -182,6 +186,7 @@ func (m *member) done(key marks.Key, t *template, hash uint64, got *copyRecord) 
 		}
 		a.hash, a.uid = hash, got.UID
 		a.template, a.generation, a.problem, a.gone = t.UID, t.Generation, "", ""
+		a.refused = ""
 	})
 }
 
@@ -238,6 +243,8 @@ func (m *member) report(key marks.Key, t *template, problem string, quiet bool) 
 		reason = reasonOverrideFailed
 	case problem == errUnmanaged.Error():
 		reason = reasonConflict
+	case strings.HasPrefix(problem, adopt.ErrRefused.Error()):
+		reason = reasonAdoptionRefused
 	}
 	m.engine.event(key, t, corev1.EventTypeWarning, reason, "%s: %s", m.name, problem)
 }
