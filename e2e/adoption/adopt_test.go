@@ -128,7 +128,3 @@ func quiet(t *testing.T, m *lab.Member, ns string) {
 		}
 	}
 }
-
-
-
-

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/isthmus-dev/isthmus/pkg/federation/adopt"
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
-	"github.com/isthmus-dev/isthmus/pkg/federation/adopt"
 )
 
 // ErrNotAdopted is returned for templates that no adoption has made.
