@@ -129,6 +129,15 @@ func (p *Plan) override(cluster, first string, base, other map[string]any) error
 			return fmt.Errorf("%w: %s and %s differ in what must be the same everywhere: %s", ErrRefused, first, cluster, Describe(changes, shownDiff))
 		}
 	}
+	if base["kind"] == "Secret" && base["apiVersion"] == "v1" {
+		var fields []string
+		for _, c := range Diff(base["data"], other["data"]) {
+			fields = append(fields, strings.TrimSuffix("data."+c.Path, "."))
+		}
+		if len(fields) > 0 {
+			return fmt.Errorf("%w: %s and %s differ in %s: an override policy is no place for secret values", ErrRefused, first, cluster, strings.Join(fields, ", "))
+		}
+	}
 	ops, err := Patch(base, other)
 	if err != nil {
 		return fmt.Errorf("%w: overrides for %s: %w", ErrRefused, cluster, err)

@@ -114,6 +114,7 @@ func TestMakeRefuses(t *testing.T) {
 		"selector":         {web, strings.Replace(web, "selector: {matchLabels: {app: web}}", "selector: {matchLabels: {app: other}}", 1), `spec.selector.matchLabels.app: "web" -> "other"`},
 		"no share":         {web, strings.Replace(web, "replicas: 3, selector", "replicas: 0, selector", 1), "spec.replicas is 0 in m2"},
 		"type of a Secret": {`{apiVersion: v1, kind: Secret, type: Opaque, metadata: {name: s}}`, `{apiVersion: v1, kind: Secret, type: kubernetes.io/tls, metadata: {name: s}}`, `type: "Opaque" -> "kubernetes.io/tls"`},
+		"a secret value":   {`{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: eA==, b: eA==}}`, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: eQ==, b: eA==}}`, `differ in data.a: an override policy is no place`},
 		"too much":         {many("a"), many("b"), "differ in 260 fields"},
 	} {
 		_, err := Make([]Copy{{"m1", object(t, c.one)}, {"m2", object(t, c.two)}})

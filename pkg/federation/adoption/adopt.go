@@ -113,11 +113,18 @@ func (r *run) preview(ctx context.Context, w *work) error {
 			r.describe(w)
 		}
 		for _, change := range changes {
+			if secret(w.item) {
+				r.say("  %s: %s changes", c.Cluster, change.Path)
+				continue
+			}
 			r.say("  %s: %s", c.Cluster, change)
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// secret values are not shown.
+func secret(i *item) bool { return i.Group == "" && i.Kind == "Secret" }
 
 // free makes sure that the control plane has no such template yet, unless an
 // interrupted adoption has made it.

@@ -30,7 +30,7 @@ const adoptAgain = 30 * time.Second
 // run shows what the apply would do, and only if it replaces no Pods the fields
 // that the template speaks of become ours. The apply that follows must find the
 // object as it was judged. Nothing is returned for an object that is left alone.
-func (m *member) takeOver(ctx context.Context, key marks.Key, t *template, r *rendered, u *unstructured.Unstructured, there *copyRecord) (*copyRecord, error) {
+func (m *member) takeOver(ctx context.Context, key marks.Key, t *template, d *decision, r *rendered, u *unstructured.Unstructured, there *copyRecord) (*copyRecord, error) {
 	switch other, foreign := adopt.Foreign(m.engine.id, key, u); {
 	case foreign:
 		return m.refuse(key, t, fmt.Errorf("%w: the object is managed by the control plane %s: release it there first", adopt.ErrRefused, other))
@@ -51,6 +51,9 @@ func (m *member) takeOver(ctx context.Context, key marks.Key, t *template, r *re
 	}
 	if err != nil {
 		return m.refuse(key, t, err)
+	}
+	if err := m.permit(ctx, max(d.basis, revisionOf(t.ResourceVersion))); err != nil {
+		return errForeign, m.failed(ctx, key, t, err)
 	}
 	version, err := m.moveOwnership(ctx, key, u, answer)
 	if err != nil {

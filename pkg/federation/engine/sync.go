@@ -140,7 +140,7 @@ func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *dec
 		return errForeign, nil
 	}
 	if !there.owned {
-		return m.takeOver(ctx, key, t, r, u, there)
+		return m.takeOver(ctx, key, t, d, r, u, there)
 	}
 	return there, nil
 }
