@@ -97,10 +97,16 @@ func (j *judge) set(member string, e expectation) {
 	defer j.mu.Unlock()
 	j.expected[member] = e
 	j.changed[member]++
+	for key := range j.since {
+		if strings.HasSuffix(key, " "+member) {
+			delete(j.since, key) // ages are counted anew
+		}
+	}
 }
 
-// differing is the number of a member's Pods that differ in an informer, -1
-// when it was not compared since the last set.
+// differing is the number of a member's Pods that differed in an informer at the
+// last comparison and at the one before it, -1 when there was none since the
+// last set. What churn changes at the moment of a comparison is not counted.
 func (j *judge) differing(informer, member string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,17 +143,18 @@ func (j *judge) compare(now time.Time, informer string, want, got map[string]vie
 		differ := differences(wanted, got[member])
 		j.pods += len(wanted)
 		j.passing += len(differ)
-		j.counts[key] = count{len(differ), j.changed[member]}
-		before := j.since[key]
+		before, again := j.since[key]
 		ages := map[types.UID]time.Time{}
 		j.since[key] = ages
-		if expected == settling {
-			continue
-		}
+		lasting := 0
 		for uid, text := range differ {
 			ages[uid] = now
 			if first, ok := before[uid]; ok {
 				ages[uid] = first
+				lasting++
+			}
+			if expected == settling {
+				continue
 			}
 			age := now.Sub(ages[uid])
 			j.oldest = max(j.oldest, age)
@@ -155,6 +162,9 @@ func (j *judge) compare(now time.Time, informer string, want, got map[string]vie
 				j.reported[informer+" "+string(uid)] = true
 				problems = append(problems, fmt.Sprintf("%s for %s: %s", member, age, text))
 			}
+		}
+		if again {
+			j.counts[key] = count{lasting, j.changed[member]}
 		}
 	}
 	return problems
@@ -206,6 +216,14 @@ func TestJudge(t *testing.T) {
 		}
 		if problems != tc.problems {
 			t.Errorf("%s: %d problems, want %d", name, problems, tc.problems)
+		}
+	}
+	settle := newJudge(3 * time.Second)
+	settle.set("m1", settling)
+	for s, want := range []int{-1, 2, 2} {
+		settle.compare(at(s), "i", held, nil)
+		if got := settle.differing("i", "m1"); got != want {
+			t.Errorf("comparison %d: %d differ, want %d", s, got, want)
 		}
 	}
 	j := newJudge(3 * time.Second)

@@ -46,9 +46,12 @@ given --role in that namespace; without it, rights come from the RBAC that names
 the user or its groups.
 
 With --cluster it leads straight to the member, for when the endpoint is down:
-prepare it beforehand and keep it safe. Its token is one of our identities in
-the member, valid for --valid-for or as long as the member allows; with
---member-kubeconfig it is a copy of that administrator's access.`,
+prepare it beforehand and keep it safe. Its context MEMBER has the rights of our
+reading identity in the member (look at everything but Secrets, logs, exec, write
+to Pods and Nodes), MEMBER-apply those of the one that writes workloads; with
+--identity there is only one of them. The tokens are valid for --valid-for or as
+long as the member allows. With --member-kubeconfig the file is a copy of that
+administrator's access.`,
 		Example: `  # A user that may edit one namespace
   multicluster-apiserver kubeconfig --user alice --namespace team-a -o alice.kubeconfig
 
@@ -68,7 +71,7 @@ the member, valid for --valid-for or as long as the member allows; with
 	fs.StringVar(&o.namespace, "namespace", "", "namespace of the context; the user is given --role in it")
 	fs.StringVar(&o.role, "role", "edit", "ClusterRole to bind in --namespace; empty binds nothing")
 	fs.StringVar(&o.cluster, "cluster", "", "member to write the break-glass kubeconfig of")
-	fs.StringVar(&o.identity, "identity", "apply", "identity in the member for --cluster: apply or read")
+	fs.StringVar(&o.identity, "identity", "", "only this identity in the member for --cluster: apply or read (default: a context for each)")
 	fs.StringVar(&o.memberKubeconfig, "member-kubeconfig", "", "with --cluster: take the access from this file")
 	fs.StringVar(&o.memberContext, "member-context", "", "context of --member-kubeconfig to use")
 	fs.DurationVar(&o.validFor, "valid-for", 365*24*time.Hour, "how long the credentials are valid")
@@ -82,7 +85,7 @@ func (o *kubeconfigOptions) validate() error {
 		return errors.New("one of --user and --cluster is needed")
 	case o.cluster != "" && (len(o.groups) > 0 || o.namespace != ""):
 		return errors.New("--group and --namespace belong to --user")
-	case o.identity != "apply" && o.identity != "read":
+	case o.identity != "" && o.identity != "apply" && o.identity != "read":
 		return fmt.Errorf("--identity %q: apply or read", o.identity)
 	case o.validFor < 10*time.Minute:
 		return errors.New("--valid-for: at least 10m")
@@ -187,11 +190,27 @@ func (o *kubeconfigOptions) forMember(ctx context.Context) (*clientcmdapi.Config
 	if err != nil {
 		return nil, err
 	}
-	member, err := join.BreakGlass(ctx, endpoint, o.cluster, o.identity, o.validFor)
-	if err != nil {
-		return nil, err
+	identities := []string{"read", "apply"}
+	if o.identity != "" {
+		identities = []string{o.identity}
 	}
-	return kubeconfigFor(o.cluster, "isthmus-"+o.identity, "", member, authOf(member))
+	var config *clientcmdapi.Config
+	for _, identity := range identities {
+		member, err := join.BreakGlass(ctx, endpoint, o.cluster, identity, o.validFor)
+		if err != nil {
+			return nil, err
+		}
+		user := "isthmus-" + identity
+		if config == nil {
+			if config, err = kubeconfigFor(o.cluster, user, "", member, authOf(member)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		config.AuthInfos[user] = authOf(member)
+		config.Contexts[o.cluster+"-"+identity] = &clientcmdapi.Context{Cluster: o.cluster, AuthInfo: user}
+	}
+	return config, nil
 }
 
 func authOf(c *rest.Config) *clientcmdapi.AuthInfo {

@@ -19,6 +19,7 @@ import (
 	kubeoptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
+	"github.com/isthmus-dev/isthmus/pkg/registry/inert"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 )
 
@@ -62,6 +63,9 @@ func newServer(ctx context.Context, completed kubeoptions.CompletedOptions, o *O
 	config.Aggregator.GenericConfig.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return proxy.MarkLoopback(build(s.system.router.Wrap(api), c), s.loopback.BearerToken, gatewayCA)
 	}
+	if err := inert.Webhooks(config.KubeAPIs.ControlPlane.VersionedInformers); err != nil {
+		return nil, err
+	}
 	if err := s.addHooks(config); err != nil { //nolint:contextcheck // the hook gets the server's own context
 		return nil, err
 	}
@@ -72,7 +76,7 @@ func newServer(ctx context.Context, completed kubeoptions.CompletedOptions, o *O
 	if s.chain, err = kubeapiserver.CreateServerChain(done); err != nil {
 		return nil, fmt.Errorf("build the server chain: %w", err)
 	}
-	return s, nil
+	return s, inert.APIServices(s.chain.APIRegistrationInformers)
 }
 
 // addHooks starts our own parts once the chain serves its loopback clients.

@@ -35,8 +35,9 @@ type WorldOptions struct {
 	Members []lab.Options // Dir, Daemon and Logf are filled in
 	Join    []string      // members to join, in this order
 	System  lab.SystemOptions
-	// Before runs when the members serve and the endpoint does not yet.
-	Before func(*World) error
+	// Before runs when the members serve and the endpoint does not yet, After
+	// when those of Join are joined.
+	Before, After func(*World) error
 }
 
 // Main is a package's TestMain: it starts the world, runs the tests and stops
@@ -100,6 +101,9 @@ func (w *World) start() error {
 		if err := system.Join(ctx, name, w.Member(name).Kubeconfig()); err != nil {
 			return fmt.Errorf("join %s: %w", name, err)
 		}
+	}
+	if w.opts.After != nil {
+		return w.opts.After(w)
 	}
 	return nil
 }

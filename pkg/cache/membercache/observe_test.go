@@ -61,6 +61,14 @@ func TestObserve(t *testing.T) {
 			before: []func(*fixture, *sinkOf){putPod("5", "new")},
 			call:   call{5, podAt("5", "new")}, label: "new", finally: "new",
 		},
+		"others have changed it since": {
+			before: []func(*fixture, *sinkOf){putPod("5", "mine"), putPod("6", "theirs"), putPod("7", "last")},
+			call:   call{6, podAt("6", "theirs")}, label: "theirs", finally: "last",
+		},
+		"its own event was never seen": {
+			before: []func(*fixture, *sinkOf){putPod("5", "old"), putPod("8", "last")},
+			call:   call{7, podAt("7", "skipped")}, label: "last", finally: "last",
+		},
 		"a no-op": {
 			before: []func(*fixture, *sinkOf){putPod("5", "old"), progress("9")},
 			call:   call{5, podAt("5", "old")}, label: "old", finally: "old",

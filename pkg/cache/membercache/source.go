@@ -101,12 +101,30 @@ func (c *Cache) SetSource(s Source) error {
 	return nil
 }
 
+// Expect says that a source belongs to the whole although it cannot be fed yet:
+// answers wait for it if it was ever synced, and say that it is missing if not.
+// A source that is fed stays as it is.
+func (c *Cache) Expect(name cache.ClusterName, order int, everSynced bool, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, fed := c.sources[name]; fed {
+		return
+	}
+	for _, col := range c.collectionsOf(name) {
+		col.Join(name, order, everSynced).Disconnected(why)
+	}
+}
+
 // RemoveSource ends a source; its objects are DELETED.
 func (c *Cache) RemoveSource(name cache.ClusterName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s, ok := c.sources[name]; ok {
 		c.removeLocked(s)
+		return
+	}
+	for _, col := range c.collections {
+		col.Remove(name) // one that was only expected
 	}
 }
 

@@ -112,6 +112,41 @@ func TestSources(t *testing.T) {
 	f.await("")
 }
 
+// A source that cannot be fed yet is not omitted in silence: what was synced
+// once is waited for, what never was is named.
+func TestExpectedSource(t *testing.T) {
+	f := newFleet(t)
+	why := errors.New("no credentials")
+	f.cache.Expect("new", 1, false, why)
+	gaps := f.col.Gaps()
+	if len(gaps) != 1 || gaps[0].Kind != cache.NeverSynced || gaps[0].Cluster != "new" || gaps[0].Reason != why.Error() {
+		t.Errorf("gaps of a source that never synced: %v", gaps)
+	}
+	f.await("")
+	f.cache.Expect("old", 2, true, why)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var missing *cache.NotLoadedError
+	if err := f.cache.AwaitLoaded(ctx, cachetest.Widgets.GroupVersionResource); !errors.As(err, &missing) || len(missing.Gaps) != 1 || missing.Gaps[0].Cluster != "old" {
+		t.Errorf("waiting for a source that was synced once: %v", err)
+	}
+	f.cache.RemoveSource("old")
+	f.cache.RemoveSource("new")
+	if gaps := f.col.Gaps(); len(gaps) != 0 {
+		t.Errorf("gaps after both left: %v", gaps)
+	}
+	// One that comes to life is fed, and is not made less by a later expectation.
+	m := cachetest.NewMember("a")
+	m.Set("x")
+	f.cache.Expect("a", 1, false, why)
+	f.join("a", "a", 1, serve(t, m))
+	f.await("x=a-x")
+	f.cache.Expect("a", 1, false, why)
+	if gaps := f.col.Gaps(); len(gaps) != 0 {
+		t.Errorf("gaps of a source that is fed: %v", gaps)
+	}
+}
+
 // TestAnotherClusterAnswers: what a foreign cluster has is not taken in, and
 // what the true one had stays.
 func TestAnotherClusterAnswers(t *testing.T) {

@@ -55,13 +55,33 @@ func (c *Collection) Observe(ctx context.Context, cluster cache.ClusterName, nam
 	})
 	switch {
 	case err == nil && present:
-		return found, nil
+		return c.asWritten(found, sourceRV), nil
 	case err == nil:
 		return nil, nil
 	case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 		return nil, err
 	}
 	return c.inject(h, sourceRV, raw)
+}
+
+// writtenBack is how many events back a write's own is looked for. One that is
+// further back is answered with the object as it is now.
+const writtenBack = 4096
+
+// asWritten is the object as it was served at a write's own event, when others
+// have changed it since.
+func (c *Collection) asWritten(now *cache.Object, sourceRV uint64) *cache.Object {
+	if now.SourceRV <= sourceRV {
+		return now
+	}
+	e := c.store.Past(writtenBack, func(e *cache.Event) bool {
+		o := e.Object
+		return o.SourceRV == sourceRV && o.Cluster == now.Cluster && o.UID == now.UID && e.Type != cache.Deleted
+	})
+	if e == nil {
+		return now
+	}
+	return e.Object
 }
 
 // inject puts in a record that the feed has not brought yet. What the feed has

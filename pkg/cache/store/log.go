@@ -141,6 +141,19 @@ func (l *log) read(pos uint64) []*cache.Event {
 	return events[pos-l.starts[i] : len(events) : len(events)]
 }
 
+// backwards calls fn for at most limit events, the newest first, until it
+// returns false.
+func (l *log) backwards(limit int, fn func(*cache.Event) bool) {
+	for i := len(l.chunks) - 1; i >= 0; i-- {
+		events := l.chunks[i].events
+		for j := len(events) - 1; j >= 0; j-- {
+			if limit--; limit < 0 || !fn(events[j]) {
+				return
+			}
+		}
+	}
+}
+
 // between returns the events in (after, upTo] as slices of the log's own.
 func (l *log) between(after, upTo uint64) (all [][]*cache.Event) {
 	end := l.position(upTo)

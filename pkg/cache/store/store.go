@@ -230,3 +230,17 @@ func (s *Store) state() (head uint64, wake <-chan struct{}, closed bool) {
 	defer s.mu.RUnlock()
 	return s.head, s.wake, s.closed
 }
+
+// Past returns the newest of the last events, at most limit of them, that
+// matches; nil when none does.
+func (s *Store) Past(limit int, match func(*cache.Event) bool) (found *cache.Event) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.log.backwards(limit, func(e *cache.Event) bool {
+		if match(e) {
+			found = e
+		}
+		return found == nil
+	})
+	return found
+}

@@ -40,7 +40,7 @@ type Response struct {
 // its time within a limit; one that gives no sign of life within some seconds
 // is ErrFrozen. The error is an *UnreachableError, the context's, or ErrPath.
 func (t *Transport) Do(ctx context.Context, q Request) (*Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.answerLimit, ErrTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime(ctx, t.answerLimit), ErrTooLong)
 	defer cancel()
 	req, sent, err := t.request(ctx, q)
 	if err != nil {
@@ -63,6 +63,18 @@ func (t *Transport) Do(ctx context.Context, q Request) (*Response, error) {
 	}
 	CleanAnswer(resp.Header)
 	return &Response{Code: resp.StatusCode, Header: resp.Header, Body: body}, nil
+}
+
+// answerTime is how long a member has: what the client's own deadline leaves,
+// less what it takes to tell the client which member was too slow.
+func answerTime(ctx context.Context, limit time.Duration) time.Duration {
+	const telling = 500 * time.Millisecond
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return limit
+	}
+	left := time.Until(deadline)
+	return min(limit, left-min(telling, left/4))
 }
 
 func (t *Transport) request(ctx context.Context, q Request) (*http.Request, *atomic.Bool, error) {

@@ -42,7 +42,7 @@ func operation(info *request.RequestInfo) admission.Operation {
 
 // read takes the body and returns a request that has it still.
 func (q *question) read(r *http.Request) (*http.Request, error) {
-	if q.op == admission.Connect || q.op == admission.Delete {
+	if q.op == admission.Connect {
 		return r, nil
 	}
 	body, r, err := proxy.PeekBody(r)
@@ -50,6 +50,9 @@ func (q *question) read(r *http.Request) (*http.Request, error) {
 		return r, apierrors.NewBadRequest(err.Error())
 	}
 	q.body = body
+	if q.op == admission.Delete && len(body) == 0 {
+		return r, nil
+	}
 	if q.info.Verb != "patch" {
 		q.object, q.kind = proxy.DecodeObject(body)
 	}

@@ -66,9 +66,6 @@ type Fleet struct {
 	handler *gateway.Handler
 	kinds   *proxy.Kinds
 	started time.Time
-
-	mu     sync.Mutex
-	joined map[string]bool // members that are sources of the cache
 }
 
 // New assembles a fleet; nothing runs until Run.
@@ -80,7 +77,7 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
 	}
-	f := &Fleet{cfg: cfg, cache: members, joined: map[string]bool{}, started: time.Now()}
+	f := &Fleet{cfg: cfg, cache: members, started: time.Now()}
 	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}})
 	classes := proxy.DefaultClasses()
 	for _, r := range cfg.Resources {
@@ -125,11 +122,14 @@ func (f *Fleet) follow(ctx context.Context, c membership.Change) {
 	name := cache.ClusterName(m.Name)
 	if c.Kind == membership.Left {
 		f.cache.RemoveSource(name)
-		f.setJoined(m.Name, false)
 		return
 	}
 	if m.Read == nil || m.UID == "" {
-		return // not usable yet, or not any more: what it had stays as it was
+		// Not usable yet, or not any more: what it had stays as it was. An
+		// answer must not omit it in silence.
+		f.cache.Expect(name, int(m.Order), m.EverSynced, unusable(m))
+		f.cache.SetAbsent(name, m.Absent)
+		return
 	}
 	err := f.cache.SetSource(membercache.Source{
 		Name: name, UID: m.UID, Order: int(m.Order), Config: m.Read, EverSynced: m.EverSynced,
@@ -139,18 +139,17 @@ func (f *Fleet) follow(ctx context.Context, c membership.Change) {
 		f.cfg.Membership.SetCacheSynced(m.Name, false, err.Error())
 		return
 	}
-	f.setJoined(m.Name, true)
 	f.cache.SetAbsent(name, m.Absent)
 }
 
-func (f *Fleet) setJoined(name string, joined bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if joined {
-		f.joined[name] = true
-	} else {
-		delete(f.joined, name)
+func unusable(m membership.Member) error {
+	switch {
+	case m.Message != "":
+		return errors.New(m.Message)
+	case m.Read == nil:
+		return errors.New("there are no usable credentials for it")
 	}
+	return errors.New("its identity is not confirmed yet")
 }
 
 // report tells membership how far the cache has got with each member.
