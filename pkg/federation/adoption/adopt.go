@@ -69,23 +69,50 @@ func Adopt(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
-	if len(items) == 0 {
+	// Objects of a kind can be read once its definition has been taken over.
+	definitions := slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.GroupKind() != crdKind })
+	all, err := r.takeOver(ctx, definitions)
+	if err != nil {
+		return err
+	}
+	items = slices.DeleteFunc(items, func(i *item) bool { return i.GroupKind() == crdKind })
+	for _, w := range slices.Clone(all) {
+		if w.err != nil {
+			continue
+		}
+		contents, err := r.contents(ctx, w.item)
+		if err != nil {
+			return err
+		}
+		items = append(items, contents...)
+	}
+	rest, err := r.takeOver(ctx, items)
+	if err != nil {
+		return err
+	}
+	if all = append(all, rest...); len(all) == 0 {
 		r.say("Nothing in %s of %s is left to be taken over.", r.Namespace, strings.Join(r.Clusters, ", "))
 		return nil
 	}
+	return r.sum(all)
+}
+
+// takeOver shows what would be done with each item and, unless it is a dry run,
+// does it.
+func (r *run) takeOver(ctx context.Context, items []*item) ([]*work, error) {
 	all := make([]*work, 0, len(items))
 	for _, i := range items {
 		w := &work{item: i}
-		w.err = r.preview(ctx, w)
+		if !i.managed {
+			w.err = r.preview(ctx, w)
+		}
 		all = append(all, w)
 		r.show(w)
 	}
-	if !r.DryRun {
-		if err := r.carryOut(ctx, all); err != nil {
-			return err
-		}
+	if r.DryRun || len(all) == 0 {
+		return all, nil
 	}
-	return r.sum(all)
+	return all, r.carryOut(ctx, slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return w.managed }))
 }
 
 func (r *run) say(format string, args ...any) {
@@ -212,23 +239,18 @@ func (r *run) carryOut(ctx context.Context, all []*work) error {
 			return err
 		}
 	}
-	// Objects of a kind need its definition first.
-	crds := slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return w.GroupKind() != crdKind })
-	rest := slices.DeleteFunc(slices.Clone(all), func(w *work) bool { return w.GroupKind() == crdKind })
-	for _, batch := range [][]*work{crds, rest} {
-		for _, w := range batch {
-			if w.err == nil {
-				w.err = r.create(ctx, w)
-			}
-		}
-		if err := r.await(ctx, batch, r.placed, r.lift); err != nil {
-			return err
-		}
-		if err := r.await(ctx, batch, applied, func(_ context.Context, w *work) error { r.say("%s: taken over", w); return nil }); err != nil {
-			return err
+	for _, w := range all {
+		if w.err == nil {
+			w.err = r.create(ctx, w)
 		}
 	}
-	return nil
+	if err := r.await(ctx, all, r.placed, r.lift); err != nil {
+		return err
+	}
+	return r.await(ctx, all, applied, func(_ context.Context, w *work) error {
+		r.say("%s: taken over", w)
+		return nil
+	})
 }
 
 // ensureNamespace makes the namespace of the templates. It goes to no other

@@ -56,6 +56,8 @@ type item struct {
 	kind
 	namespace, name string
 	copies          []adopt.Copy
+	// managed: taken over before; only what it contains is of interest.
+	managed bool
 }
 
 func (i *item) String() string {
@@ -89,6 +91,8 @@ func resolve(kinds []kind, word string) (kind, error) {
 	return best, nil
 }
 
+const managedAlready = "it is managed already"
+
 // unfit says why an object cannot be taken over; empty when it can.
 func unfit(u *unstructured.Unstructured) string {
 	secretType, _, _ := unstructured.NestedString(u.Object, "type")
@@ -98,7 +102,7 @@ func unfit(u *unstructured.Unstructured) string {
 	}
 	key := marks.Key{GroupVersionKind: u.GroupVersionKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
 	if other := u.GetAnnotations()[marks.ControlPlane]; marks.Owned(other, key, u.GetLabels(), u.GetAnnotations()) {
-		return "it is managed already"
+		return managedAlready
 	}
 	if c := metav1.GetControllerOf(u); c != nil {
 		return fmt.Sprintf("it belongs to %s %s", c.Kind, c.Name)
@@ -132,13 +136,6 @@ func (r *run) collect(ctx context.Context) ([]*item, error) {
 			return nil, err
 		}
 		items = append(items, i)
-		if k.GroupKind() == crdKind {
-			contents, err := r.contents(ctx, i)
-			if err != nil {
-				return nil, err
-			}
-			items = append(items, contents...)
-		}
 	}
 	sortItems(items)
 	return items, nil
@@ -168,7 +165,12 @@ func (r *run) read(ctx context.Context, i *item) error {
 		if u == nil {
 			continue
 		}
-		if no := unfit(u); no != "" {
+		no := unfit(u)
+		if no == managedAlready && i.GroupKind() == crdKind {
+			i.managed = true
+			no = ""
+		}
+		if no != "" {
 			why = append(why, fmt.Sprintf("%s: %s", m.name, no))
 			continue
 		}
@@ -235,10 +237,28 @@ func (r *run) list(ctx context.Context, gk schema.GroupKind, namespace string) (
 }
 
 // contents are the objects of a CustomResourceDefinition: those of the namespace,
-// or all when none is named or the kind has no namespaces.
+// or all when none is named or the kind has no namespaces. The right to read them
+// comes with the definition's own adoption.
 func (r *run) contents(ctx context.Context, crd *item) ([]*item, error) {
 	spec, _, _ := unstructured.NestedMap(crd.copies[0].Object.Object, "spec")
 	group, _, _ := unstructured.NestedString(spec, "group")
 	name, _, _ := unstructured.NestedString(spec, "names", "kind")
-	return r.list(ctx, schema.GroupKind{Group: group, Kind: name}, r.Namespace)
+	gk := schema.GroupKind{Group: group, Kind: name}
+	var items []*item
+	err := until(ctx, r.Wait, func() (bool, error) {
+		var err error
+		items, err = r.list(ctx, gk, r.Namespace)
+		switch {
+		case !apierrors.IsForbidden(err):
+			return true, err
+		case r.DryRun:
+			r.say("  objects of %s can be read once it has been taken over", gk)
+			return true, nil
+		}
+		return false, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("objects of %s: %w", gk, err)
+	}
+	return items, nil
 }
