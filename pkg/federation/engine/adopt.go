@@ -140,3 +140,19 @@ func (m *member) moveOwnership(ctx context.Context, key marks.Key, u, answer *un
 	}
 	return got.GetResourceVersion(), nil
 }
+
+// tellDropped records which fields the member does not know, and tells it once.
+func (m *member) tellDropped(key marks.Key, t *template, fields string) {
+	told := false
+	m.change(key, func(a *applied) {
+		told = a.dropped == fields
+		a.dropped = fields
+	})
+	if told {
+		return
+	}
+	m.engine.statusQueue.Add(key)
+	if fields != "" {
+		m.engine.event(key, t, corev1.EventTypeWarning, reasonDropped, "%s: fields that the cluster does not know are left out: %s", m.name, fields)
+	}
+}

@@ -39,6 +39,7 @@ type Engine struct {
 	policies  *policyCache
 	revisions *revisionCache
 	needs     *needs
+	schemas   *schemaStore
 	fence     *fenceKeeper
 	shown     shownConditions
 
@@ -79,6 +80,7 @@ func New(cfg Config) (*Engine, error) {
 		statuses:      map[marks.Key]*statusMemo{},
 		finalized:     map[marks.Key]string{},
 		needs:         newNeeds(),
+		schemas:       newSchemaStore(),
 	}
 	hub := rest.CopyConfig(cfg.ControlPlane)
 	hub.QPS, hub.Burst = -1, 0

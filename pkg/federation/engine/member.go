@@ -31,10 +31,12 @@ type member struct {
 	name   string
 	engine *Engine
 	client dynamic.Interface
-	queue  workqueue.TypedRateLimitingInterface[marks.Key]
-	ctx    context.Context // of the connection: watches start long after it
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	// schemas of the kinds that are written; nil without a connection.
+	schemas *schemas
+	queue   workqueue.TypedRateLimitingInterface[marks.Key]
+	ctx     context.Context // of the connection: watches start long after it
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
 
 	mu       sync.RWMutex
 	current  Member
@@ -182,6 +184,7 @@ func (e *Engine) connect(ctx context.Context, c Member) {
 			klog.FromContext(ctx).Error(err, "The member's connection cannot be used")
 		} else {
 			m.client = client
+			m.schemas = e.schemasOf(ctx, c)
 		}
 	}
 	e.mu.Lock()
@@ -207,6 +210,9 @@ func (e *Engine) connect(ctx context.Context, c Member) {
 	m.wg.Go(func() { m.watchFence(ctx) })
 	if c.Ready && e.fence.checked.Load() {
 		m.wg.Go(func() { m.greet(ctx) })
+	}
+	if m.schemas != nil {
+		m.wg.Go(func() { m.watchSchemas(ctx) })
 	}
 	for range e.cfg.MemberWorkers {
 		m.wg.Go(func() { work(ctx, m.queue, "member", m.sync) })

@@ -67,6 +67,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		m.fail(key, t, err)
 		return nil
 	}
+	if err := m.fit(ctx, key, t, r); err != nil {
+		return err
+	}
 	there := m.copy(key)
 	last := m.record(key)
 	if there != nil && there.owned {
@@ -162,6 +165,9 @@ func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rende
 	defer cancel()
 	u, err := res.Patch(reqCtx, key.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: marks.Manager, Force: new(true)})
 	if err != nil {
+		if unknownField(err) && m.schemas != nil {
+			m.schemas.outdated(reqCtx)
+		}
 		applies.WithLabelValues(m.name, outcome(err)).Inc()
 		return m.failed(ctx, key, t, err)
 	}
