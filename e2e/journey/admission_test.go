@@ -50,18 +50,18 @@ spec: {policyName: NAME-exec, validationActions: [Deny], matchResources: {namesp
 // A policy of the control plane holds for what is routed to members. It is
 // cluster-wide, so nothing else runs meanwhile.
 func TestRoutedAdmission(t *testing.T) {
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
 	runPod(t, endpoint, ns, "web")
 	runPod(t, endpoint, ns, "sealed")
 	manifest := strings.ReplaceAll(forbidding, "NAME", ns)
-	mustKubectl(t, endpoint, manifest, "apply", "-f", "-")
+	labtest.MustKubectl(t, endpoint, manifest, "apply", "-f", "-")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		run(ctx, t, endpoint, manifest, world.plain.Artifacts().Path("kubectl"), "delete", "-f", "-", "--wait=false")
+		labtest.Run(ctx, t, endpoint, manifest, world.plain.Artifacts().Path("kubectl"), "delete", "-f", "-", "--wait=false")
 	})
-	pods := clientOf(t, world.system).CoreV1().Pods(ns)
+	pods := labtest.Client(t, world.System).CoreV1().Pods(ns)
 	create := func(ctx context.Context, dryRun ...string) error {
 		pod, err := pods.Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
@@ -129,8 +129,8 @@ func wantRefused(what string, err error) error {
 // The cluster label is the endpoint's: no template may hold it.
 func TestReservedLabel(t *testing.T) {
 	t.Parallel()
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
 	for name, change := range map[string][2]string{
 		"template": {"metadata: {labels: {app: web}}\n    spec", "metadata: {labels: {app: web, isthmus.dev/cluster: m1}}\n    spec"},
 		"object":   {"metadata: {name: web, labels: {app: web}}", "metadata: {name: web, labels: {app: web, isthmus.dev/cluster: m1}}"},
@@ -139,12 +139,12 @@ func TestReservedLabel(t *testing.T) {
 		if manifest == webDeployment {
 			t.Fatalf("%s: nothing to replace", name)
 		}
-		res := kubectl(t, endpoint, manifest, "-n", ns, "create", "-f", "-")
-		if res.code == 0 || !strings.Contains(res.err, "is invalid") || !strings.Contains(res.err, "isthmus.dev/cluster") {
-			t.Errorf("label in the %s: exit %d, %s", name, res.code, res.err)
+		res := labtest.Kubectl(t, endpoint, manifest, "-n", ns, "create", "-f", "-")
+		if res.Code == 0 || !strings.Contains(res.Err, "is invalid") || !strings.Contains(res.Err, "isthmus.dev/cluster") {
+			t.Errorf("label in the %s: exit %d, %s", name, res.Code, res.Err)
 		}
 	}
-	_, err := clientOf(t, world.system).AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
+	_, err := labtest.Client(t, world.System).AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("a Deployment is there: %v", err)
 	}

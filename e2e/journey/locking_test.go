@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 const counterKey = "example.com/counter"
@@ -37,17 +39,17 @@ func rounds(t *testing.T) int {
 // Two writers through the endpoint and one in the member: no update is lost.
 func TestOptimisticLocking(t *testing.T) {
 	t.Parallel()
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
 	runPod(t, endpoint, ns, "counter")
-	through := clientOf(t, world.system)
+	through := labtest.Client(t, world.System)
 	inMember := memberOf(t, through, ns, "counter")
 	share := rounds(t) / 3
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	errs := make([]error, 3)
-	for i, client := range []kubernetes.Interface{through, clientOf(t, world.system), inMember} {
+	for i, client := range []kubernetes.Interface{through, labtest.Client(t, world.System), inMember} {
 		wg.Go(func() { errs[i] = incrementOften(ctx, client, ns, share) })
 	}
 	wg.Wait()
@@ -102,17 +104,17 @@ func memberOf(t *testing.T, through kubernetes.Interface, ns, name string) kuber
 		t.Fatal(err)
 	}
 	if pod.Labels["isthmus.dev/cluster"] == world.m2.Name() {
-		return clientOf(t, world.m2)
+		return labtest.Client(t, world.m2)
 	}
-	return clientOf(t, world.m1)
+	return labtest.Client(t, world.m1)
 }
 
 // A write that names a resourceVersion of the past is a conflict, whatever its form.
 func TestStaleVersionConflicts(t *testing.T) {
 	t.Parallel()
-	ns := madeNamespace(t, world.system.Kubeconfig())
-	runPod(t, world.system.Kubeconfig(), ns, "stale")
-	client := clientOf(t, world.system)
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	runPod(t, world.System.Kubeconfig(), ns, "stale")
+	client := labtest.Client(t, world.System)
 	pods := client.CoreV1().Pods(ns)
 	old, err := pods.Get(t.Context(), "stale", metav1.GetOptions{})
 	if err != nil {
@@ -175,9 +177,9 @@ func TestStaleVersionConflicts(t *testing.T) {
 // A write whose cluster label names another cluster than the owner is refused.
 func TestForeignClusterLabel(t *testing.T) {
 	t.Parallel()
-	ns := madeNamespace(t, world.system.Kubeconfig())
-	runPod(t, world.system.Kubeconfig(), ns, "labelled")
-	pods := clientOf(t, world.system).CoreV1().Pods(ns)
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	runPod(t, world.System.Kubeconfig(), ns, "labelled")
+	pods := labtest.Client(t, world.System).CoreV1().Pods(ns)
 	pod, err := pods.Get(t.Context(), "labelled", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

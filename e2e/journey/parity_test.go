@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-dev/isthmus/e2e/journey/parity"
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 // side is one cluster with what a script leaves on disk for it.
@@ -39,9 +40,9 @@ func TestKubectlParity(t *testing.T) {
 	for _, group := range groups {
 		t.Run(group.Name, func(t *testing.T) {
 			t.Parallel()
-			ns := namespace(t)
+			ns := labtest.NamespaceName(t)
 			plain := newSide(t, world.plain.Kubeconfig(), ns)
-			endpoint := newSide(t, world.system.Kubeconfig(), ns)
+			endpoint := newSide(t, world.System.Kubeconfig(), ns)
 			for _, c := range group.Commands {
 				compareCommand(t, bin, plain, endpoint, c, allowed[group.Name+"/"+c.Name])
 			}
@@ -60,15 +61,15 @@ func newSide(t *testing.T, kubeconfig, ns string) side {
 	if err := os.WriteFile(s.kubeconfig, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	mustKubectl(t, s.kubeconfig, "", "config", "set-context", "--current", "--namespace", ns)
-	mustKubectl(t, s.kubeconfig, "", "create", "namespace", ns)
+	labtest.MustKubectl(t, s.kubeconfig, "", "config", "set-context", "--current", "--namespace", ns)
+	labtest.MustKubectl(t, s.kubeconfig, "", "create", "namespace", ns)
 	t.Cleanup(func() { removeNamespace(t, ns, kubeconfig) })
 	return s
 }
 
 func compareCommand(t *testing.T, bin string, plain, endpoint side, c parity.Command, allowed parity.Difference) {
 	t.Helper()
-	var results [2]result
+	var results [2]labtest.Result
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -80,19 +81,19 @@ func compareCommand(t *testing.T, bin string, plain, endpoint side, c parity.Com
 	if allowed.Code != nil {
 		wantCode = *allowed.Code
 	}
-	if results[0].code != c.Code || results[1].code != wantCode {
+	if results[0].Code != c.Code || results[1].Code != wantCode {
 		t.Errorf("%s: exit codes %d and %d, want %d and %d\nplain:\n%s\nthe endpoint:\n%s", c.Name,
-			results[0].code, results[1].code, c.Code, wantCode, results[0].out, results[1].out)
+			results[0].Code, results[1].Code, c.Code, wantCode, results[0].Out, results[1].Out)
 		return
 	}
 	if c.Quiet {
 		return
 	}
-	got := parity.Compare(parity.Normalise(results[0].out, plain.ns), parity.Normalise(results[1].out, endpoint.ns), c.Unordered)
+	got := parity.Compare(parity.Normalise(results[0].Out, plain.ns), parity.Normalise(results[1].Out, endpoint.ns), c.Unordered)
 	if got != allowed.Diff {
 		t.Errorf("%s: differs by\n%s\nlisted is\n%s", c.Name, got, allowed.Diff)
 		if os.Getenv("JOURNEY_VERBOSE") != "" {
-			t.Logf("plain:\n%s\nthe endpoint:\n%s", results[0].out, results[1].out)
+			t.Logf("plain:\n%s\nthe endpoint:\n%s", results[0].Out, results[1].Out)
 		}
 	}
 }
@@ -100,10 +101,10 @@ func compareCommand(t *testing.T, bin string, plain, endpoint side, c parity.Com
 const commandLimit = 90 * time.Second
 
 // shell runs a command with both outputs in one, as a user sees them.
-func (s side) shell(t *testing.T, bin string, c parity.Command) result {
+func (s side) shell(t *testing.T, bin string, c parity.Command) labtest.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 	defer cancel()
 	script := fmt.Sprintf("exec 2>&1; cd %q; export PATH=%q:$PATH HOME=%q NS=%q\n%s", s.dir, bin, s.dir, s.ns, c.Run)
-	return run(ctx, t, s.kubeconfig, c.Stdin, "bash", "-c", script)
+	return labtest.Run(ctx, t, s.kubeconfig, c.Stdin, "bash", "-c", script)
 }

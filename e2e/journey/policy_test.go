@@ -46,18 +46,18 @@ spec:
 // Weights 1:2 divide 6 replicas into 2 and 4, and 9 into 3 and 6.
 func TestPolicyWeights(t *testing.T) {
 	t.Parallel()
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
-	mustKubectl(t, endpoint, weightsPolicy, "-n", ns, "apply", "-f", "-")
-	mustKubectl(t, endpoint, webDeployment, "-n", ns, "apply", "-f", "-")
-	mustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
+	labtest.MustKubectl(t, endpoint, weightsPolicy, "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, endpoint, webDeployment, "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
 	waitPods(t, ns, map[string]int{"m1": 2, "m2": 4})
-	mustKubectl(t, endpoint, "", "-n", ns, "scale", "deployment/web", "--replicas=9")
-	mustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "scale", "deployment/web", "--replicas=9")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
 	waitPods(t, ns, map[string]int{"m1": 3, "m2": 6})
-	mustKubectl(t, endpoint, "", "-n", ns, "delete", "deployment/web")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "delete", "deployment/web")
 	waitPods(t, ns, map[string]int{})
-	for _, member := range []kubernetes.Interface{clientOf(t, world.m1), clientOf(t, world.m2)} {
+	for _, member := range []kubernetes.Interface{labtest.Client(t, world.m1), labtest.Client(t, world.m2)} {
 		labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 			left, err := member.AppsV1().Deployments(ns).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -75,8 +75,8 @@ func TestPolicyWeights(t *testing.T) {
 // that the endpoint serves and by what the members themselves hold.
 func waitPods(t *testing.T, ns string, want map[string]int) {
 	t.Helper()
-	endpoint := clientOf(t, world.system)
-	members := map[string]kubernetes.Interface{"m1": clientOf(t, world.m1), "m2": clientOf(t, world.m2)}
+	endpoint := labtest.Client(t, world.System)
+	members := map[string]kubernetes.Interface{"m1": labtest.Client(t, world.m1), "m2": labtest.Client(t, world.m2)}
 	labtest.Eventually(t, time.Minute, func(ctx context.Context) error {
 		served, held := map[string]int{}, map[string]int{}
 		pods, err := endpoint.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 // One binary, one cluster or many: only KUBECONFIG differs.
@@ -18,13 +20,13 @@ func TestClientProgramUnchanged(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, kubeconfig := range map[string]string{
-		"plain": world.plain.Kubeconfig(), "endpoint": world.system.Kubeconfig(),
+		"plain": world.plain.Kubeconfig(), "endpoint": world.System.Kubeconfig(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, binary, "-namespace", namespace(t))
+			cmd := exec.CommandContext(ctx, binary, "-namespace", labtest.NamespaceName(t))
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 			out, err := cmd.CombinedOutput()
 			t.Logf("%s", out)

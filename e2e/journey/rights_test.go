@@ -35,29 +35,29 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 // watches, streams and proxies alike, and `auth can-i` says the same.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	admin := world.system.Kubeconfig()
-	mine, other := madeNamespace(t, admin), madeNamespace(t, admin)
-	mustKubectl(t, admin, readerRole, "-n", mine, "apply", "-f", "-")
+	admin := world.System.Kubeconfig()
+	mine, other := labtest.Namespace(t, admin), labtest.Namespace(t, admin)
+	labtest.MustKubectl(t, admin, readerRole, "-n", mine, "apply", "-f", "-")
 	for _, ns := range []string{mine, other} {
 		runPod(t, admin, ns, "web")
 	}
 	bob := filepath.Join(t.TempDir(), "bob.kubeconfig")
-	if _, err := world.system.Command(t.Context(), "kubeconfig", "--user", "bob", "--data-dir", world.system.DataDir(),
+	if _, err := world.System.Command(t.Context(), "kubeconfig", "--user", "bob", "--data-dir", world.System.DataDir(),
 		"--kubeconfig", admin, "-o", bob); err != nil {
 		t.Fatal(err)
 	}
 	labtest.Eventually(t, 20*time.Second, func(context.Context) error {
-		if res := kubectl(t, bob, "", "-n", mine, "get", "pods"); res.code != 0 {
+		if res := labtest.Kubectl(t, bob, "", "-n", mine, "get", "pods"); res.Code != 0 {
 			return fmt.Errorf("the role does not act: %+v", res)
 		}
 		return nil
 	})
 	t.Run("requests", func(t *testing.T) { testRequests(t, bob, mine, other) })
 	t.Run("exec", func(t *testing.T) {
-		if res := kubectl(t, bob, "", "-n", mine, "exec", "web", "--", "sh", "-c", "exit 5"); res.code != 5 {
+		if res := labtest.Kubectl(t, bob, "", "-n", mine, "exec", "web", "--", "sh", "-c", "exit 5"); res.Code != 5 {
 			t.Errorf("in %s: %+v", mine, res)
 		}
-		if res := kubectl(t, bob, "", "-n", other, "exec", "web", "--", "true"); res.code != 1 || !strings.Contains(res.err, "forbidden") {
+		if res := labtest.Kubectl(t, bob, "", "-n", other, "exec", "web", "--", "true"); res.Code != 1 || !strings.Contains(res.Err, "forbidden") {
 			t.Errorf("in %s: %+v", other, res)
 		}
 	})
@@ -140,8 +140,8 @@ func testCanI(t *testing.T, bob, mine, other string) {
 	} {
 		resource, subresource, _ := strings.Cut(c.resource, "/")
 		for ns, want := range map[string]string{mine: c.mine, other: "no"} {
-			res := kubectl(t, bob, "", "-n", ns, "auth", "can-i", c.verb, resource, "--subresource="+subresource)
-			if got := strings.TrimSpace(res.out); got != want || (res.code == 0) != (want == "yes") {
+			res := labtest.Kubectl(t, bob, "", "-n", ns, "auth", "can-i", c.verb, resource, "--subresource="+subresource)
+			if got := strings.TrimSpace(res.Out); got != want || (res.Code == 0) != (want == "yes") {
 				t.Errorf("can-i %s %s in %s: %+v, want %s", c.verb, c.resource, ns, res, want)
 			}
 		}

@@ -38,12 +38,12 @@ spec:
 // One StatefulSet, made by hand in two members: db-0 and db-0.m2.
 func TestSameNameInTwoClusters(t *testing.T) {
 	t.Parallel()
-	ns := namespace(t)
-	endpoint := world.system.Kubeconfig()
-	mustKubectl(t, endpoint, "", "create", "namespace", ns)
+	ns := labtest.NamespaceName(t)
+	endpoint := world.System.Kubeconfig()
+	labtest.MustKubectl(t, endpoint, "", "create", "namespace", ns)
 	members := []*lab.Member{world.m1, world.m2}
 	for _, member := range members {
-		mustKubectl(t, member.Kubeconfig(), strings.ReplaceAll(database, "NAME", ns), "apply", "-f", "-")
+		labtest.MustKubectl(t, member.Kubeconfig(), strings.ReplaceAll(database, "NAME", ns), "apply", "-f", "-")
 	}
 	t.Cleanup(func() { removeNamespace(t, ns, endpoint, world.m1.Kubeconfig(), world.m2.Kubeconfig()) })
 	for _, pod := range []string{"db-0", "db-0.m2"} {
@@ -61,22 +61,22 @@ func TestSameNameInTwoClusters(t *testing.T) {
 
 type twins struct{ ns, endpoint string }
 
-func (d *twins) kubectl(t *testing.T, args ...string) result {
+func (d *twins) kubectl(t *testing.T, args ...string) labtest.Result {
 	t.Helper()
-	return kubectl(t, d.endpoint, "", append([]string{"-n", d.ns}, args...)...)
+	return labtest.Kubectl(t, d.endpoint, "", append([]string{"-n", d.ns}, args...)...)
 }
 
 func removeNamespace(t *testing.T, ns string, kubeconfigs ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for _, kubeconfig := range kubeconfigs {
-		run(ctx, t, kubeconfig, "", world.plain.Artifacts().Path("kubectl"), "delete", "namespace", ns, "--wait=false", "--ignore-not-found")
+		labtest.Run(ctx, t, kubeconfig, "", world.plain.Artifacts().Path("kubectl"), "delete", "namespace", ns, "--wait=false", "--ignore-not-found")
 	}
 }
 
 func waitServed(t *testing.T, ns, name string) *corev1.Pod {
 	t.Helper()
-	client := clientOf(t, world.system)
+	client := labtest.Client(t, world.System)
 	var pod *corev1.Pod
 	labtest.Eventually(t, time.Minute, func(ctx context.Context) error {
 		var err error
@@ -102,7 +102,7 @@ func (d *twins) testServed(t *testing.T) {
 		"db-0.m2": {world.m2, "db-0", "db", ".m2"},
 	} {
 		pod := waitServed(t, d.ns, name)
-		held, err := clientOf(t, want.member).CoreV1().Pods(d.ns).Get(t.Context(), "db-0", metav1.GetOptions{})
+		held, err := labtest.Client(t, want.member).CoreV1().Pods(d.ns).Get(t.Context(), "db-0", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,10 +118,10 @@ func (d *twins) testServed(t *testing.T) {
 		if owner := pod.OwnerReferences[0]; owner.UID != held.OwnerReferences[0].UID {
 			t.Errorf("%s: the owner is served with UID %s, held with %s", name, owner.UID, held.OwnerReferences[0].UID)
 		}
-		if _, err := clientOf(t, world.system).CoreV1().Nodes().Get(t.Context(), pod.Spec.NodeName, metav1.GetOptions{}); err != nil {
+		if _, err := labtest.Client(t, world.System).CoreV1().Nodes().Get(t.Context(), pod.Spec.NodeName, metav1.GetOptions{}); err != nil {
 			t.Errorf("%s: its node: %v", name, err)
 		}
-		out := mustKubectl(t, d.endpoint, "", "-n", d.ns, "get", "pods", "--field-selector=spec.nodeName="+pod.Spec.NodeName, "-o", "name")
+		out := labtest.MustKubectl(t, d.endpoint, "", "-n", d.ns, "get", "pods", "--field-selector=spec.nodeName="+pod.Spec.NodeName, "-o", "name")
 		if out != "pod/"+name+"\n" {
 			t.Errorf("Pods on %s: %q", pod.Spec.NodeName, out)
 		}
@@ -129,7 +129,7 @@ func (d *twins) testServed(t *testing.T) {
 }
 
 func (d *twins) testInformer(t *testing.T) {
-	client := clientOf(t, world.system)
+	client := labtest.Client(t, world.System)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(d.ns))
 	informer := factory.Core().V1().Pods().Informer()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -147,7 +147,7 @@ func (d *twins) testInformer(t *testing.T) {
 
 func (d *twins) testLogs(t *testing.T) {
 	for pod, cluster := range map[string]string{"db-0": "m1", "db-0.m2": "m2"} {
-		if res := d.kubectl(t, "logs", pod); res.code != 0 || !strings.Contains(res.out, "in cluster "+cluster) {
+		if res := d.kubectl(t, "logs", pod); res.Code != 0 || !strings.Contains(res.Out, "in cluster "+cluster) {
 			t.Errorf("logs %s: %+v", pod, res)
 		}
 	}
@@ -156,7 +156,7 @@ func (d *twins) testLogs(t *testing.T) {
 func (d *twins) testExec(t *testing.T) {
 	for pod, cluster := range map[string]string{"db-0": "m1", "db-0.m2": "m2"} {
 		res := d.kubectl(t, "exec", pod, "--", "sh", "-c", "echo $CLUSTER; exit 3")
-		if res.code != 3 || strings.TrimSpace(res.out) != cluster {
+		if res.Code != 3 || strings.TrimSpace(res.Out) != cluster {
 			t.Errorf("exec %s: %+v", pod, res)
 		}
 	}
@@ -165,24 +165,24 @@ func (d *twins) testExec(t *testing.T) {
 func (d *twins) testDescribe(t *testing.T) {
 	labtest.Eventually(t, 20*time.Second, func(context.Context) error {
 		res := d.kubectl(t, "describe", "pod", "db-0.m2")
-		if res.code != 0 || !strings.Contains(res.out, "Scheduled") || !strings.Contains(res.out, ".m2") {
+		if res.Code != 0 || !strings.Contains(res.Out, "Scheduled") || !strings.Contains(res.Out, ".m2") {
 			return fmt.Errorf("describe: %+v", res)
 		}
 		return nil
 	})
 	res := d.kubectl(t, "get", "events", "--field-selector=involvedObject.name=db-0.m2", "-o", "jsonpath={.items[*].metadata.labels.isthmus\\.dev/cluster}")
-	if got := slices.Compact(strings.Fields(res.out)); !slices.Equal(got, []string{"m2"}) {
+	if got := slices.Compact(strings.Fields(res.Out)); !slices.Equal(got, []string{"m2"}) {
 		t.Errorf("Events of db-0.m2 are from %v: %+v", got, res)
 	}
 }
 
 func (d *twins) testDeleteSecond(t *testing.T) {
 	first, second := waitServed(t, d.ns, "db-0"), waitServed(t, d.ns, "db-0.m2")
-	if res := d.kubectl(t, "delete", "pod", "db-0.m2", "--timeout=30s"); res.code != 0 {
+	if res := d.kubectl(t, "delete", "pod", "db-0.m2", "--timeout=30s"); res.Code != 0 {
 		t.Fatalf("%+v", res)
 	}
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
-		pod, err := clientOf(t, world.m2).CoreV1().Pods(d.ns).Get(ctx, "db-0", metav1.GetOptions{})
+		pod, err := labtest.Client(t, world.m2).CoreV1().Pods(d.ns).Get(ctx, "db-0", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -202,8 +202,8 @@ func (d *twins) testDeleteSecond(t *testing.T) {
 // While the bare name is reserved to m1, it never leads to m2's Pod.
 func (d *twins) testReserved(t *testing.T) {
 	second := waitServed(t, d.ns, "db-0.m2")
-	mustKubectl(t, world.m1.Kubeconfig(), "", "-n", d.ns, "scale", "statefulset/db", "--replicas=0")
-	pods := clientOf(t, world.system).CoreV1().Pods(d.ns)
+	labtest.MustKubectl(t, world.m1.Kubeconfig(), "", "-n", d.ns, "scale", "statefulset/db", "--replicas=0")
+	pods := labtest.Client(t, world.System).CoreV1().Pods(d.ns)
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, "db-0", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -224,17 +224,17 @@ func (d *twins) testReserved(t *testing.T) {
 
 // Nodes of equal names: each is known by the name that it is served with.
 func TestSameNodeNames(t *testing.T) {
-	endpoint := world.system.Kubeconfig()
-	names := strings.Fields(mustKubectl(t, endpoint, "", "get", "nodes", "-o", "name"))
+	endpoint := world.System.Kubeconfig()
+	names := strings.Fields(labtest.MustKubectl(t, endpoint, "", "get", "nodes", "-o", "name"))
 	for _, want := range []string{"node/fake-0", "node/fake-0.m2"} {
 		if !slices.Contains(names, want) {
 			t.Fatalf("nodes %v, without %s", names, want)
 		}
 	}
-	ns := namespace(t)
-	mustKubectl(t, endpoint, "", "create", "namespace", ns)
+	ns := labtest.NamespaceName(t)
+	labtest.MustKubectl(t, endpoint, "", "create", "namespace", ns)
 	for _, member := range []*lab.Member{world.m1, world.m2} {
-		mustKubectl(t, member.Kubeconfig(), strings.ReplaceAll(database, "NAME", ns), "apply", "-f", "-")
+		labtest.MustKubectl(t, member.Kubeconfig(), strings.ReplaceAll(database, "NAME", ns), "apply", "-f", "-")
 	}
 	t.Cleanup(func() { removeNamespace(t, ns, endpoint, world.m1.Kubeconfig(), world.m2.Kubeconfig()) })
 	first, second := waitServed(t, ns, "db-0"), waitServed(t, ns, "db-0.m2")
@@ -245,11 +245,11 @@ func TestSameNodeNames(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		run(ctx, t, world.m2.Kubeconfig(), "", world.plain.Artifacts().Path("kubectl"), "uncordon", strings.TrimSuffix(target, ".m2"))
+		labtest.Run(ctx, t, world.m2.Kubeconfig(), "", world.plain.Artifacts().Path("kubectl"), "uncordon", strings.TrimSuffix(target, ".m2"))
 	})
-	mustKubectl(t, endpoint, "", "cordon", target)
+	labtest.MustKubectl(t, endpoint, "", "cordon", target)
 	unschedulable := func(member *lab.Member) bool {
-		node, err := clientOf(t, member).CoreV1().Nodes().Get(t.Context(), strings.TrimSuffix(target, ".m2"), metav1.GetOptions{})
+		node, err := labtest.Client(t, member).CoreV1().Nodes().Get(t.Context(), strings.TrimSuffix(target, ".m2"), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,14 +258,14 @@ func TestSameNodeNames(t *testing.T) {
 	if !unschedulable(world.m2) || unschedulable(world.m1) {
 		t.Fatalf("after cordon %s: m1's is unschedulable %v, m2's %v", target, unschedulable(world.m1), unschedulable(world.m2))
 	}
-	mustKubectl(t, endpoint, "", "drain", target, "--ignore-daemonsets", "--pod-selector=app=db", "--timeout=50s")
+	labtest.MustKubectl(t, endpoint, "", "drain", target, "--ignore-daemonsets", "--pod-selector=app=db", "--timeout=50s")
 	if again := waitServed(t, ns, "db-0.m2"); again.UID == second.UID || again.Spec.NodeName == target {
 		t.Errorf("after the drain db-0.m2 is on %s with UID %s", again.Spec.NodeName, again.UID)
 	}
 	if now := waitServed(t, ns, "db-0"); now.UID != first.UID {
 		t.Error("the drain of m2's node replaced m1's Pod")
 	}
-	mustKubectl(t, endpoint, "", "uncordon", target)
+	labtest.MustKubectl(t, endpoint, "", "uncordon", target)
 	if unschedulable(world.m2) {
 		t.Errorf("%s is still cordoned", target)
 	}
@@ -274,22 +274,22 @@ func TestSameNodeNames(t *testing.T) {
 // The member with metrics tells what its Nodes and Pods use, under the names as served.
 func TestTop(t *testing.T) {
 	t.Parallel()
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
 	pinned := `{"metadata":{"labels":{"isthmus.dev/cluster":"m1"},"annotations":{"kwok.x-k8s.io/usage-cpu":"40m"}}}`
-	mustKubectl(t, endpoint, "", "-n", ns, "run", "busy", "--image=registry.example.com/web:1", "--overrides="+pinned)
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "run", "busy", "--image=registry.example.com/web:1", "--overrides="+pinned)
 	pod := waitServed(t, ns, "busy")
 	if got := pod.Labels["isthmus.dev/cluster"]; got != "m1" {
 		t.Fatalf("the Pod is in %s", got)
 	}
 	labtest.Eventually(t, 90*time.Second, func(context.Context) error {
-		if res := kubectl(t, endpoint, "", "-n", ns, "top", "pod", "busy", "--no-headers"); res.code != 0 || !strings.HasPrefix(res.out, "busy ") {
+		if res := labtest.Kubectl(t, endpoint, "", "-n", ns, "top", "pod", "busy", "--no-headers"); res.Code != 0 || !strings.HasPrefix(res.Out, "busy ") {
 			return fmt.Errorf("top pod: %+v", res)
 		}
-		if res := kubectl(t, endpoint, "", "top", "node", pod.Spec.NodeName, "--no-headers"); res.code != 0 || !strings.HasPrefix(res.out, pod.Spec.NodeName+" ") {
+		if res := labtest.Kubectl(t, endpoint, "", "top", "node", pod.Spec.NodeName, "--no-headers"); res.Code != 0 || !strings.HasPrefix(res.Out, pod.Spec.NodeName+" ") {
 			return fmt.Errorf("top node: %+v", res)
 		}
-		if res := kubectl(t, endpoint, "", "-n", ns, "top", "pod", "-l", "isthmus.dev/cluster=m1", "--no-headers"); res.code != 0 {
+		if res := labtest.Kubectl(t, endpoint, "", "-n", ns, "top", "pod", "-l", "isthmus.dev/cluster=m1", "--no-headers"); res.Code != 0 {
 			return fmt.Errorf("top pod by cluster: %+v", res)
 		}
 		return nil

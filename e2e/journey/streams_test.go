@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 const streamSize = 10 << 20
@@ -40,11 +42,11 @@ type shell struct {
 }
 
 func (s shell) exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, command ...string) error {
-	config, err := world.system.RESTConfig()
+	config, err := world.System.RESTConfig()
 	if err != nil {
 		return err
 	}
-	client, err := world.system.Client()
+	client, err := world.System.Client()
 	if err != nil {
 		return err
 	}
@@ -63,8 +65,8 @@ func (s shell) exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writ
 // the two output streams stay apart, over both protocols.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	ns := madeNamespace(t, world.system.Kubeconfig())
-	pod := runPod(t, world.system.Kubeconfig(), ns, "streams")
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	pod := runPod(t, world.System.Kubeconfig(), ns, "streams")
 	for name, connect := range map[string]newExecutor{"websocket": webSocket, "spdy": spdy} {
 		t.Run(name, func(t *testing.T) {
 			s := shell{ns: ns, pod: pod, connect: connect}
@@ -78,9 +80,9 @@ func TestStreams(t *testing.T) {
 // runPod makes a bare Pod with a container "web" and waits until it runs.
 func runPod(t *testing.T, kubeconfig, ns, name string) string {
 	t.Helper()
-	mustKubectl(t, kubeconfig, "", "-n", ns, "run", name, "--image=registry.example.com/web:1",
+	labtest.MustKubectl(t, kubeconfig, "", "-n", ns, "run", name, "--image=registry.example.com/web:1",
 		`--overrides={"spec":{"containers":[{"name":"web","image":"registry.example.com/web:1"}]}}`)
-	mustKubectl(t, kubeconfig, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=50s")
+	labtest.MustKubectl(t, kubeconfig, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=50s")
 	return name
 }
 

@@ -17,20 +17,20 @@ import (
 // be written; managed copies never show beside their template.
 func TestUnmanagedWorkloads(t *testing.T) {
 	t.Parallel()
-	endpoint := world.system.Kubeconfig()
-	ns := madeNamespace(t, endpoint)
+	endpoint := world.System.Kubeconfig()
+	ns := labtest.Namespace(t, endpoint)
 	m2 := world.m2.Kubeconfig()
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
-		_, err := clientOf(t, world.m2).CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
+		_, err := labtest.Client(t, world.m2).CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	mustKubectl(t, m2, strings.Replace(webDeployment, "metadata: {name: web,", "metadata: {name: own,", 1), "-n", ns, "apply", "-f", "-")
-	mustKubectl(t, endpoint, strings.ReplaceAll(webDeployment, "web", "managed"), "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, m2, strings.Replace(webDeployment, "metadata: {name: web,", "metadata: {name: own,", 1), "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, endpoint, strings.ReplaceAll(webDeployment, "web", "managed"), "-n", ns, "apply", "-f", "-")
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
-		_, err := clientOf(t, world.m2).AppsV1().Deployments(ns).Get(ctx, "managed", metav1.GetOptions{})
+		_, err := labtest.Client(t, world.m2).AppsV1().Deployments(ns).Get(ctx, "managed", metav1.GetOptions{})
 		return err
 	})
-	deployments := clientOf(t, world.system).AppsV1().Deployments(ns)
+	deployments := labtest.Client(t, world.System).AppsV1().Deployments(ns)
 	got, err := deployments.Get(t.Context(), "own", metav1.GetOptions{})
 	if err != nil || got.Labels["isthmus.dev/cluster"] != "m2" {
 		t.Fatalf("get: %v, labels %v", err, got.Labels)
@@ -64,7 +64,7 @@ func TestUnmanagedWorkloads(t *testing.T) {
 	if err := deployments.Delete(t.Context(), "own", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("delete of what only a member has: %v, want NotFound", err)
 	}
-	if _, err := clientOf(t, world.m2).AppsV1().Deployments(ns).Get(t.Context(), "own", metav1.GetOptions{}); err != nil {
+	if _, err := labtest.Client(t, world.m2).AppsV1().Deployments(ns).Get(t.Context(), "own", metav1.GetOptions{}); err != nil {
 		t.Errorf("m2's own Deployment: %v", err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 // churner changes Pods, in the members and through the endpoint.
@@ -35,11 +37,11 @@ type churner struct {
 
 func newChurner(t testing.TB, ns string, seed uint64, r *round) *churner {
 	c := &churner{
-		ns: ns, rand: newRand(seed), round: r, endpoint: clientOf(t, world.system), members: map[string]kubernetes.Interface{},
+		ns: ns, rand: newRand(seed), round: r, endpoint: labtest.Client(t, world.System), members: map[string]kubernetes.Interface{},
 		allowed: map[string]bool{"m1": true, "m2": true}, done: map[string]int{},
 	}
 	for name, m := range r.members {
-		c.members[name] = clientOf(t, m)
+		c.members[name] = labtest.Client(t, m)
 	}
 	return c
 }

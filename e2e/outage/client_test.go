@@ -1,16 +1,10 @@
 package outage
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab"
@@ -35,58 +28,11 @@ const (
 
 var clusters = schema.GroupVersionResource{Group: "cluster.karmada.io", Version: "v1alpha1", Resource: "clusters"}
 
-// result of one command.
-type result struct {
-	out, err string
-	code     int
-	took     time.Duration
-}
-
-// kubectl runs kubectl; a command that does not end in time has code -1.
-func kubectl(t testing.TB, kubeconfig, stdin string, args ...string) result {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, world.m1.Artifacts().Path("kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	cmd.WaitDelay = 2 * time.Second
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	started := time.Now()
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		t.Fatalf("kubectl %v: %v", args, err)
-	}
-	return result{out: out.String(), err: errOut.String(), code: cmd.ProcessState.ExitCode(), took: time.Since(started)}
-}
-
-// mustKubectl fails the test when the command fails.
-func mustKubectl(t testing.TB, kubeconfig, stdin string, args ...string) string {
-	t.Helper()
-	res := kubectl(t, kubeconfig, stdin, args...)
-	if res.code != 0 {
-		t.Fatalf("kubectl %s: exit %d\n%s%s", strings.Join(args, " "), res.code, res.out, res.err)
-	}
-	return res.out
-}
-
-// uniqueName is a name that no other run has used.
-func uniqueName(t testing.TB, base string) string {
-	t.Helper()
-	var b [3]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		t.Fatal(err)
-	}
-	return base + "-" + hex.EncodeToString(b[:])
-}
-
 // memberNamespace makes a namespace of one name in the members, without the
 // endpoint's doing, and removes it with the test.
 func memberNamespace(t testing.TB, base string, members ...*lab.Member) string {
 	t.Helper()
-	ns := uniqueName(t, base)
+	ns := labtest.UniqueName(t, base)
 	for _, m := range members {
 		makeNamespace(t, m, ns)
 	}
@@ -95,7 +41,7 @@ func memberNamespace(t testing.TB, base string, members ...*lab.Member) string {
 
 func makeNamespace(t testing.TB, m *lab.Member, ns string) {
 	t.Helper()
-	client := clientOf(t, m)
+	client := labtest.Client(t, m)
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("namespace %s in %s: %v", ns, m.Name(), err)
@@ -119,45 +65,20 @@ func makeNamespace(t testing.TB, m *lab.Member, ns string) {
 // the test.
 func endpointNamespace(t testing.TB, base string) string {
 	t.Helper()
-	ns := uniqueName(t, base)
-	mustKubectl(t, world.system.Kubeconfig(), "", "create", "namespace", ns)
+	ns := labtest.UniqueName(t, base)
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "create", "namespace", ns)
 	t.Cleanup(func() {
-		if res := kubectl(t, world.system.Kubeconfig(), "", "delete", "namespace", ns, "--wait=false"); res.code != 0 {
-			t.Errorf("delete namespace %s: %s", ns, res.err)
+		if res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "delete", "namespace", ns, "--wait=false"); res.Code != 0 {
+			t.Errorf("delete namespace %s: %s", ns, res.Err)
 		}
 	})
 	return ns
 }
 
-// clientOf fails the test when the kubeconfig of a cluster is unusable.
-func clientOf(t testing.TB, cluster interface {
-	Client() (kubernetes.Interface, error)
-},
-) kubernetes.Interface {
-	t.Helper()
-	client, err := cluster.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-func configOf(t testing.TB, cluster interface {
-	RESTConfig() (*rest.Config, error)
-},
-) *rest.Config {
-	t.Helper()
-	config, err := cluster.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
-}
-
 // clusterObjects is the API of Cluster objects.
 func clusterObjects(t testing.TB) dynamic.ResourceInterface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(configOf(t, world.system))
+	client, err := dynamic.NewForConfig(labtest.Config(t, world.System))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +130,7 @@ func awaitLive(t testing.TB, names ...string) {
 		awaitCondition(t, time.Minute, name, "CacheSynced", isTrue)
 	}
 	labtest.Eventually(t, within(20*time.Second), func(ctx context.Context) error {
-		a, err := ask(ctx, configOf(t, world.system), "/api/v1/pods?limit=1")
+		a, err := ask(ctx, labtest.Config(t, world.System), "/api/v1/pods?limit=1")
 		if err != nil {
 			return err
 		}
@@ -286,7 +207,7 @@ func barePod(ns, name string) *corev1.Pod {
 // runPod makes a Pod in a member and waits until it runs.
 func runPod(t testing.TB, m *lab.Member, ns, name string) *corev1.Pod {
 	t.Helper()
-	pods := clientOf(t, m).CoreV1().Pods(ns)
+	pods := labtest.Client(t, m).CoreV1().Pods(ns)
 	if _, err := pods.Create(t.Context(), barePod(ns, name), metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Pod %s/%s in %s: %v", ns, name, m.Name(), err)
 	}
@@ -307,7 +228,7 @@ func runPod(t testing.TB, m *lab.Member, ns, name string) *corev1.Pod {
 // served waits until the endpoint serves a Pod of a cluster.
 func served(t testing.TB, limit time.Duration, ns, name, cluster string) *corev1.Pod {
 	t.Helper()
-	pods := clientOf(t, world.system).CoreV1().Pods(ns)
+	pods := labtest.Client(t, world.System).CoreV1().Pods(ns)
 	var pod *corev1.Pod
 	labtest.Eventually(t, within(limit), func(ctx context.Context) error {
 		var err error
@@ -325,7 +246,7 @@ func served(t testing.TB, limit time.Duration, ns, name, cluster string) *corev1
 // restartEndpoint kills the endpoint and starts it again.
 func restartEndpoint(t testing.TB) {
 	t.Helper()
-	if err := world.system.Kill(endpoint); err != nil {
+	if err := world.System.Kill(endpoint); err != nil {
 		t.Fatal(err)
 	}
 	startEndpoint(t)
@@ -335,7 +256,7 @@ func startEndpoint(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within(time.Minute))
 	defer cancel()
-	if err := world.system.Restart(ctx); err != nil {
+	if err := world.System.Restart(ctx); err != nil {
 		t.Fatalf("start the endpoint: %v", err)
 	}
 }

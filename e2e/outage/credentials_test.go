@@ -33,19 +33,19 @@ const shortLifetime = 10 * time.Minute // the least that a kube-apiserver grants
 func joinM3(t testing.TB, flags ...string) {
 	t.Helper()
 	t.Cleanup(func() {
-		if res := kubectl(t, world.system.Kubeconfig(), "", "get", "cluster", "m3"); strings.Contains(res.err, "not found") {
+		if res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "get", "cluster", "m3"); strings.Contains(res.Err, "not found") {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), within(time.Minute))
 		defer cancel()
-		out, err := world.system.Command(ctx, "unjoin", "m3", "--force", "--member-kubeconfig", world.m3.Kubeconfig())
+		out, err := world.System.Command(ctx, "unjoin", "m3", "--force", "--member-kubeconfig", world.m3.Kubeconfig())
 		if err != nil {
 			t.Errorf("unjoin m3: %v\n%s", err, out)
 		}
 	})
 	// What an earlier test left is being deleted.
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-		_, err := clientOf(t, world.m3).CoreV1().Namespaces().Get(ctx, ourNamespace, metav1.GetOptions{})
+		_, err := labtest.Client(t, world.m3).CoreV1().Namespaces().Get(ctx, ourNamespace, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("namespace %s in m3: %v, want none", ourNamespace, err)
 		}
@@ -75,7 +75,7 @@ func TestCredentials(t *testing.T) {
 
 func credentials(t testing.TB, name string) *corev1.Secret {
 	t.Helper()
-	secret, err := clientOf(t, world.system).CoreV1().Secrets(ourNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	secret, err := labtest.Client(t, world.System).CoreV1().Secrets(ourNamespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,13 +88,13 @@ func setToken(t testing.TB, secretName string, token []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ourNamespace, "patch", "secret", secretName, "--type=merge", "-p", string(patch))
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ourNamespace, "patch", "secret", secretName, "--type=merge", "-p", string(patch))
 }
 
 // withToken is a client of a member that has nothing but a token.
 func withToken(t testing.TB, m *lab.Member, token []byte) kubernetes.Interface {
 	t.Helper()
-	config := rest.AnonymousClientConfig(configOf(t, m))
+	config := rest.AnonymousClientConfig(labtest.Config(t, m))
 	config.BearerToken = string(token)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -310,13 +310,13 @@ func wrongTokenIsReported(t *testing.T) {
 // anew with another.
 func replacedSecretIsFollowed(t *testing.T) {
 	ns := memberNamespace(t, "rotated", world.m3)
-	secrets := clientOf(t, world.system).CoreV1().Secrets(ourNamespace)
+	secrets := labtest.Client(t, world.System).CoreV1().Secrets(ourNamespace)
 	secret := credentials(t, "m3")
 	if err := secrets.Delete(t.Context(), "m3", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitCondition(t, time.Minute, "m3", "CredentialsValid", func(c condition) bool { return c.status == "False" })
-	out := mustKubectl(t, world.m3.Kubeconfig(), "", "-n", ourNamespace, "create", "token", "isthmus-read", "--duration", shortLifetime.String())
+	out := labtest.MustKubectl(t, world.m3.Kubeconfig(), "", "-n", ourNamespace, "create", "token", "isthmus-read", "--duration", shortLifetime.String())
 	secret.ObjectMeta = metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels, Annotations: secret.Annotations}
 	secret.Data["token"] = []byte(strings.TrimSpace(out))
 	if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
@@ -331,8 +331,8 @@ func worksAgain(t *testing.T, ns, name string) {
 	t.Helper()
 	runPod(t, world.m3, ns, name)
 	served(t, 30*time.Second, ns, name, "m3")
-	res := kubectl(t, world.system.Kubeconfig(), "", "-n", ns, "exec", name, "--", "sh", "-c", "echo in $CLUSTER")
-	if res.code != 0 || !strings.Contains(res.out, "in m3") {
-		t.Errorf("exec: exit %d, %q, %q", res.code, res.out, res.err)
+	res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "-n", ns, "exec", name, "--", "sh", "-c", "echo in $CLUSTER")
+	if res.Code != 0 || !strings.Contains(res.Out, "in m3") {
+		t.Errorf("exec: exit %d, %q, %q", res.Code, res.Out, res.Err)
 	}
 }

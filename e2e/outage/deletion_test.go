@@ -48,23 +48,23 @@ func TestDeletionByIntentOnly(t *testing.T) {
 	awaitLive(t, "m1", "m2")
 	members := []*lab.Member{world.m1, world.m2}
 	ns := endpointNamespace(t, "intent")
-	admin := world.system.Kubeconfig()
-	mustKubectl(t, admin, everywhere, "-n", ns, "apply", "-f", "-")
+	admin := world.System.Kubeconfig()
+	labtest.MustKubectl(t, admin, everywhere, "-n", ns, "apply", "-f", "-")
 	copies := map[string]string{}
 	for _, m := range members {
 		labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-			d, err := clientOf(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
+			d, err := labtest.Client(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			copies[m.Name()] = string(d.UID)
-			_, err = clientOf(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{})
+			_, err = labtest.Client(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{})
 			return err
 		})
 	}
-	var logs []auditLog
+	var logs []labtest.AuditLog
 	for _, m := range members {
-		logs = append(logs, auditFromNow(t, m))
+		logs = append(logs, labtest.MemberAudit(t, m))
 	}
 	for range 3 {
 		restartEndpoint(t)
@@ -72,10 +72,10 @@ func TestDeletionByIntentOnly(t *testing.T) {
 		time.Sleep(3 * time.Second) // the engine compares after its start
 	}
 	for i, m := range members {
-		if found := deletions(logs[i].read(t)); len(found) > 0 {
+		if found := deletions(logs[i].Read(t)); len(found) > 0 {
 			t.Errorf("restarts made the engine delete in %s: %v", m.Name(), found)
 		}
-		d, err := clientOf(t, m).AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
+		d, err := labtest.Client(t, m).AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil || string(d.UID) != copies[m.Name()] {
 			t.Errorf("after restarts the copy in %s is %v, %v; want the one of before", m.Name(), d.UID, err)
 		}
@@ -85,21 +85,21 @@ func TestDeletionByIntentOnly(t *testing.T) {
 }
 
 // intentDeletes: what is deleted through the endpoint goes in the members.
-func intentDeletes(t *testing.T, ns string, members []*lab.Member, logs []auditLog) {
-	admin := world.system.Kubeconfig()
-	mustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=30s")
+func intentDeletes(t *testing.T, ns string, members []*lab.Member, logs []labtest.AuditLog) {
+	admin := world.System.Kubeconfig()
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=30s")
 	for i, m := range members {
 		labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-			if _, err := clientOf(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if _, err := labtest.Client(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("the copy of a deleted Deployment in %s: %v, want none", m.Name(), err)
 			}
-			if _, err := clientOf(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if _, err := labtest.Client(t, m).CoreV1().ConfigMaps(ns).Get(ctx, "settings", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("the copy of a deleted ConfigMap in %s: %v, want none", m.Name(), err)
 			}
 			return nil
 		})
 		// That the audit log shows them is what makes its silence above mean something.
-		found := deletions(logs[i].read(t))
+		found := deletions(logs[i].Read(t))
 		for _, name := range []string{"/deployments/web", "/configmaps/settings"} {
 			if !slices.ContainsFunc(found, func(uri string) bool { return strings.Contains(uri, name) }) {
 				t.Errorf("deletions in %s: %v, want one of %s", m.Name(), found, name)
@@ -112,9 +112,9 @@ func intentDeletes(t *testing.T, ns string, members []*lab.Member, logs []auditL
 }
 
 // deletions by the identity that applies.
-func deletions(all []audited) []string {
+func deletions(all []labtest.Audited) []string {
 	var out []string
-	for _, a := range by(applyUser, all) {
+	for _, a := range labtest.WritesBy(labtest.ApplyUser, all) {
 		if strings.HasPrefix(a.Verb, "delete") {
 			out = append(out, a.Verb+" "+a.RequestURI)
 		}
@@ -125,7 +125,7 @@ func deletions(all []audited) []string {
 // unmanagedIsLeft: a member's own object of a template's name stays as it is,
 // and the template says so.
 func unmanagedIsLeft(t *testing.T, ns string) {
-	m1 := clientOf(t, world.m1).AppsV1().Deployments(ns)
+	m1 := labtest.Client(t, world.m1).AppsV1().Deployments(ns)
 	own := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain", Labels: map[string]string{"whose": "member"}},
 		Spec: appsv1.DeploymentSpec{
@@ -141,13 +141,13 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 	}
 	_, template, _ := strings.Cut(everywhere, "kind: ConfigMap")
 	_, template, _ = strings.Cut(template, "---\n")
-	mustKubectl(t, world.system.Kubeconfig(), strings.ReplaceAll(template, "web", "plain"), "-n", ns, "create", "-f", "-")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), strings.ReplaceAll(template, "web", "plain"), "-n", ns, "create", "-f", "-")
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-		_, err := clientOf(t, world.m2).AppsV1().Deployments(ns).Get(ctx, "plain", metav1.GetOptions{})
+		_, err := labtest.Client(t, world.m2).AppsV1().Deployments(ns).Get(ctx, "plain", metav1.GetOptions{})
 		return err
 	})
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-		events, err := clientOf(t, world.system).CoreV1().Events(ns).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=plain"})
+		events, err := labtest.Client(t, world.System).CoreV1().Events(ns).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=plain"})
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 		return fmt.Errorf("no Event of %d says that m1 has an unmanaged object of the name", len(events.Items))
 	})
 	labtest.Eventually(t, within(30*time.Second), func(context.Context) error {
-		said := mustKubectl(t, world.system.Kubeconfig(), "", "-n", ns, "get", "resourcebindings",
+		said := labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "get", "resourcebindings",
 			"-o", `jsonpath={.items[*].status.conditions[?(@.type=="FullyApplied")].message}`)
 		if !strings.Contains(said, "m1") || !strings.Contains(said, "not managed") {
 			return fmt.Errorf("the condition FullyApplied says %q, want m1 and that its object is not managed", said)
@@ -173,7 +173,7 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 	if after.UID != before.UID || after.Generation != before.Generation || after.Labels["whose"] != "member" || after.Labels["isthmus.dev/managed"] != "" {
 		t.Errorf("the member's own Deployment became %v (UID %s, generation %d)", after.Labels, after.UID, after.Generation)
 	}
-	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ns, "delete", "deployment/plain", "--timeout=30s")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "delete", "deployment/plain", "--timeout=30s")
 	time.Sleep(3 * time.Second)
 	if _, err := m1.Get(t.Context(), "plain", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the template is deleted the member's own Deployment: %v", err)

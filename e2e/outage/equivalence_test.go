@@ -71,10 +71,10 @@ func newRound(t testing.TB, ns string, seed uint64, members []*lab.Member) *roun
 			share = size.pods / 4
 		}
 		deploy(t, m, ns, share)
-		r.direct[m.Name()] = informer(t, clientOf(t, m), ns, true)
+		r.direct[m.Name()] = informer(t, labtest.Client(t, m), ns, true)
 	}
 	for name, watchList := range map[string]bool{"WatchList": true, "LIST and WATCH": false} {
-		r.served[name] = informer(t, clientOf(t, world.system), ns, watchList)
+		r.served[name] = informer(t, labtest.Client(t, world.System), ns, watchList)
 	}
 	r.judge.set("m1", live)
 	r.judge.set("m2", live)
@@ -124,7 +124,7 @@ func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
 // deploy makes Deployments with so many Pods in a member and waits for them.
 func deploy(t testing.TB, m *lab.Member, ns string, pods int) {
 	t.Helper()
-	client := clientOf(t, m)
+	client := labtest.Client(t, m)
 	for i := range deployments {
 		replicas := int32(pods / deployments)
 		name := fmt.Sprintf("d%d", i)
@@ -246,8 +246,8 @@ func (r *round) settle(t *testing.T, names ...string) {
 func (r *round) beacon(t *testing.T, name string) {
 	t.Helper()
 	r.judge.set(name, settling)
-	pod := barePod(r.ns, uniqueName(t, beaconName))
-	client := clientOf(t, r.members[name])
+	pod := barePod(r.ns, labtest.UniqueName(t, beaconName))
+	client := labtest.Client(t, r.members[name])
 	labtest.Eventually(t, within(settleLimit), func(ctx context.Context) error {
 		_, err := client.CoreV1().Pods(r.ns).Create(ctx, pod, metav1.CreateOptions{})
 		return err
@@ -337,7 +337,7 @@ func (r *round) killEndpoint(t *testing.T) {
 // probe asks as a client does, once a second: while the endpoint runs, no read
 // fails or is late, whatever a member does.
 func (r *round) probe(ctx context.Context, t *testing.T) {
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	for ctx.Err() == nil {
 		time.Sleep(time.Second)
 		generation, up := r.churn.endpointUp()

@@ -50,7 +50,7 @@ func TestFrozenMemberDelaysNobody(t *testing.T) {
 	runPod(t, world.m2, ns, "b")
 	served(t, 20*time.Second, ns, "a", "m1")
 	served(t, 20*time.Second, ns, "b", "m2")
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	pods := "/api/v1/namespaces/" + ns + "/pods"
 	rv, _ := versions(t, mustAsk(t, config, pods).body)
 	before := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
@@ -68,9 +68,9 @@ func TestFrozenMemberDelaysNobody(t *testing.T) {
 	t.Run("reads", func(t *testing.T) { frozenReads(t, config, ns) })
 	t.Run("watches", func(t *testing.T) { frozenWatches(t, config, ns) })
 	t.Run("logs", func(t *testing.T) {
-		res := kubectl(t, world.system.Kubeconfig(), "", "-n", ns, "logs", "b")
-		if res.code == 0 || !strings.Contains(res.err, "m2") || res.took > within(10*time.Second) {
-			t.Errorf("logs of a Pod of the frozen member: exit %d after %s, %q; want a failure within 10 s that names m2", res.code, res.took, res.err)
+		res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "-n", ns, "logs", "b")
+		if res.Code == 0 || !strings.Contains(res.Err, "m2") || res.Took > within(10*time.Second) {
+			t.Errorf("logs of a Pod of the frozen member: exit %d after %s, %q; want a failure within 10 s that names m2", res.Code, res.Took, res.Err)
 		}
 	})
 	t.Run("goroutines", func(t *testing.T) { watchesLeaveNothing(t, config, pods) })
@@ -140,9 +140,9 @@ func frozenReads(t *testing.T, config *rest.Config, ns string) {
 	if strict.code != http.StatusServiceUnavailable || !strings.Contains(string(strict.body), "m2") {
 		t.Errorf("consistency=strict answers %d %s, want 503 that names m2", strict.code, strict.body)
 	}
-	res := kubectl(t, world.system.Kubeconfig(), "", "get", "pods", "-A")
-	if res.code != 0 || res.took > within(prompt) || !strings.Contains(res.err, "Warning") || !strings.Contains(res.err, "m2") {
-		t.Errorf("kubectl get pods -A: exit %d after %s, %q; want success within 2 s and a Warning that names m2", res.code, res.took, res.err)
+	res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "get", "pods", "-A")
+	if res.Code != 0 || res.Took > within(prompt) || !strings.Contains(res.Err, "Warning") || !strings.Contains(res.Err, "m2") {
+		t.Errorf("kubectl get pods -A: exit %d after %s, %q; want success within 2 s and a Warning that names m2", res.Code, res.Took, res.Err)
 	}
 }
 
@@ -168,7 +168,7 @@ func frozenWatches(t *testing.T, config *rest.Config, ns string) {
 	}
 	t.Logf("WatchList took %s", time.Since(started))
 
-	if _, err := clientOf(t, world.m1).CoreV1().Pods(ns).Create(t.Context(), barePod(ns, "new"), metav1.CreateOptions{}); err != nil {
+	if _, err := labtest.Client(t, world.m1).CoreV1().Pods(ns).Create(t.Context(), barePod(ns, "new"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	created := time.Now()

@@ -34,30 +34,30 @@ func separateGateway(t *testing.T) {
 	}
 	restart := func(options lab.SystemOptions) {
 		for _, name := range []string{gateway, endpoint} {
-			if world.system.PID(name) == 0 {
+			if world.System.PID(name) == 0 {
 				continue
 			}
-			if err := world.system.StopProcess(name, 15*time.Second); err != nil {
+			if err := world.System.StopProcess(name, 15*time.Second); err != nil {
 				t.Errorf("stop %s: %v", name, err)
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a build of the gateway may be in it
 		defer cancel()
 		system, err := lab.StartSystem(ctx, options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		world.system = system
+		world.System = system
 	}
-	t.Cleanup(func() { restart(systemOptions(t.Logf)) })
-	options := systemOptions(t.Logf)
+	t.Cleanup(func() { restart(world.SystemOptions(t.Logf)) })
+	options := world.SystemOptions(t.Logf)
 	options.Flags = []string{"--gateway", address}
 	options.GatewayFlags = []string{
-		"--certificates", world.system.DataDir() + "/pki", "--endpoint", "https://" + world.system.Address(),
+		"--certificates", world.System.DataDir() + "/pki", "--endpoint", "https://" + world.System.Address(),
 		"--listen", address, "--metrics-listen", "",
 	}
 	restart(options)
-	if world.system.PID(gateway) == 0 {
+	if world.System.PID(gateway) == 0 {
 		t.Fatal("the gateway does not run")
 	}
 }
@@ -79,7 +79,7 @@ func TestSeparateGateway(t *testing.T) {
 }
 
 func gatewayVerbs(t *testing.T, ns string) {
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	pods := "/api/v1/namespaces/" + ns + "/pods"
 	rv, items := versions(t, mustAsk(t, config, pods).body)
 	if items["pod-m1"] == 0 || items["pod-m2"] == 0 {
@@ -88,44 +88,44 @@ func gatewayVerbs(t *testing.T, ns string) {
 	s := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
 	all := mustWatch(t, config, pods+"?"+watchListQuery)
 	all.await(t, within(2*time.Second), "the end of the initial events", initialEnd)
-	admin := world.system.Kubeconfig()
-	out := mustKubectl(t, admin, "", "-n", ns, "exec", "pod-m2", "--", "sh", "-c", "echo in $CLUSTER")
+	admin := world.System.Kubeconfig()
+	out := labtest.MustKubectl(t, admin, "", "-n", ns, "exec", "pod-m2", "--", "sh", "-c", "echo in $CLUSTER")
 	if !strings.Contains(out, "in m2") {
 		t.Errorf("exec says %q", out)
 	}
-	if out := mustKubectl(t, admin, "", "-n", ns, "logs", "pod-m1"); !strings.Contains(out, "cluster m1") {
+	if out := labtest.MustKubectl(t, admin, "", "-n", ns, "logs", "pod-m1"); !strings.Contains(out, "cluster m1") {
 		t.Errorf("logs say %q", out)
 	}
-	mustKubectl(t, admin, "", "-n", ns, "label", "pod", "pod-m1", "step=1")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "label", "pod", "pod-m1", "step=1")
 	for name, stream := range map[string]*stream{"watch": s, "WatchList": all} {
 		stream.await(t, within(5*time.Second), "MODIFIED pod-m1 on the "+name, eventOf("MODIFIED", "pod-m1"))
 	}
 	runPod(t, world.m2, ns, "victim")
 	s.await(t, within(5*time.Second), "ADDED victim", eventOf("ADDED", "victim"))
-	mustKubectl(t, admin, "", "-n", ns, "delete", "pod", "victim", "--timeout=30s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "pod", "victim", "--timeout=30s")
 	s.await(t, within(5*time.Second), "DELETED victim", eventOf("DELETED", "victim"))
 }
 
 // gatewayIsKilled: informers of before recover by themselves.
 func gatewayIsKilled(t *testing.T, ns string) {
 	direct := map[string]view{}
-	wl := informer(t, clientOf(t, world.system), ns, true)
-	lw := informer(t, clientOf(t, world.system), ns, false)
-	if err := world.system.Kill(gateway); err != nil {
+	wl := informer(t, labtest.Client(t, world.System), ns, true)
+	lw := informer(t, labtest.Client(t, world.System), ns, false)
+	if err := world.System.Kill(gateway); err != nil {
 		t.Fatal(err)
 	}
-	clientPods := clientOf(t, world.m1).CoreV1().Pods(ns)
+	clientPods := labtest.Client(t, world.m1).CoreV1().Pods(ns)
 	if err := clientPods.Delete(t.Context(), "pod-m1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	runPod(t, world.m1, ns, "meanwhile")
 	ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
 	defer cancel()
-	if err := world.system.Restart(ctx); err != nil {
+	if err := world.System.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []*lab.Member{world.m1, world.m2} {
-		direct[m.Name()] = directView(informer(t, clientOf(t, m), ns, true))
+		direct[m.Name()] = directView(informer(t, labtest.Client(t, m), ns, true))
 	}
 	labtest.Eventually(t, within(settleLimit), func(context.Context) error {
 		for name, store := range map[string]map[string]view{"WatchList": servedView(wl), "LIST and WATCH": servedView(lw)} {
@@ -151,14 +151,14 @@ func endpointStaysSmall(t *testing.T) {
 		pods = 10000
 	}
 	ns := memberNamespace(t, "memory", world.m1, world.m2)
-	mustAsk(t, configOf(t, world.system), "/api/v1/pods")
+	mustAsk(t, labtest.Config(t, world.System), "/api/v1/pods")
 	before := residentMiB(t)
 	for _, m := range []*lab.Member{world.m1, world.m2} {
 		pend(t, m, ns, int32(pods/2))
 	}
 	want := pods / 2 * 2
 	labtest.Eventually(t, within(30*time.Second)+time.Duration(pods)*20*time.Millisecond, func(ctx context.Context) error {
-		a, err := ask(ctx, configOf(t, world.system), "/api/v1/namespaces/"+ns+"/pods")
+		a, err := ask(ctx, labtest.Config(t, world.System), "/api/v1/namespaces/"+ns+"/pods")
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func pend(t testing.TB, m *lab.Member, ns string, pods int32) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
 	}
-	if _, err := clientOf(t, m).AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+	if _, err := labtest.Client(t, m).AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Deployment in %s: %v", m.Name(), err)
 	}
 }
@@ -198,9 +198,9 @@ func residentMiB(t testing.TB) int {
 	t.Helper()
 	least := 0
 	for range 4 {
-		mustAsk(t, configOf(t, world.system), "/debug/pprof/heap?gc=1")
+		mustAsk(t, labtest.Config(t, world.System), "/debug/pprof/heap?gc=1")
 		time.Sleep(time.Second)
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", world.system.PID(endpoint)))
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", world.System.PID(endpoint)))
 		if err != nil {
 			t.Fatal(err)
 		}

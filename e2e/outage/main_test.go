@@ -15,35 +15,26 @@
 package outage
 
 import (
-	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab"
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
 const (
-	// startLimit covers a cold build of the binaries.
-	startLimit = 15 * time.Minute
-	endpoint   = "multicluster-apiserver"
+	endpoint = "multicluster-apiserver"
 	// podsPerNode leaves room for the long run.
 	podsPerNode = 5000
 )
 
 // world is what all tests share.
 var world struct {
-	dir        string
-	keep       bool
+	labtest.World
 	m1, m2, m3 *lab.Member
-	system     *lab.System
 }
 
 // size of the run.
@@ -55,39 +46,21 @@ var size = struct {
 }{pods: 600, churn: 10, outage: 20 * time.Second, patience: 1}
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		fmt.Println("skipped: starts real clusters")
-		return
-	}
-	os.Exit(runAll(m))
-}
-
-func runAll(m *testing.M) int {
 	if err := readSize(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	world.dir, world.keep = os.Getenv("OUTAGE_DIR"), true
-	if world.dir == "" {
-		var err error
-		if world.dir, err = os.MkdirTemp("", "outage-"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		world.keep = false
-		defer func() { _ = os.RemoveAll(world.dir) }()
-		defer stopWorld()
-	}
-	if err := startWorld(); err != nil {
-		fmt.Fprintln(os.Stderr, "start the clusters:", err)
-		return 1
-	}
-	code := m.Run()
-	if code != 0 {
-		showLog(world.system.LogPath(endpoint))
-	}
-	return code
+	os.Exit(labtest.Main(m, &world.World, labtest.WorldOptions{
+		Name: "outage",
+		Members: []lab.Options{
+			{Name: "m1", PodsPerNode: podsPerNode}, {Name: "m2", PodsPerNode: podsPerNode}, {Name: "m3", PodsPerNode: podsPerNode},
+		},
+		Join: []string{"m1", "m2"},
+		After: func(w *labtest.World) error {
+			world.m1, world.m2, world.m3 = w.Members[0], w.Members[1], w.Members[2]
+			return nil
+		},
+	}))
 }
 
 func readSize() error {
@@ -115,73 +88,3 @@ func readSize() error {
 
 // within is a limit on this machine.
 func within(d time.Duration) time.Duration { return d * size.patience }
-
-func logf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-
-func startWorld() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	var wg sync.WaitGroup
-	var errs [3]error
-	for i, name := range []string{"m1", "m2", "m3"} {
-		target := []**lab.Member{&world.m1, &world.m2, &world.m3}[i]
-		wg.Go(func() { *target, errs[i] = startMember(ctx, name) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
-	}
-	system, err := lab.StartSystem(ctx, systemOptions(logf))
-	if err != nil {
-		return err
-	}
-	world.system = system
-	for _, member := range []*lab.Member{world.m1, world.m2} {
-		if err := system.Join(ctx, member.Name(), member.Kubeconfig()); err != nil {
-			return fmt.Errorf("join %s: %w", member.Name(), err)
-		}
-	}
-	return nil
-}
-
-func startMember(ctx context.Context, name string) (*lab.Member, error) {
-	return lab.Start(ctx, lab.Options{
-		Name: name, Dir: filepath.Join(world.dir, name), PodsPerNode: podsPerNode, Daemon: world.keep, Logf: logf,
-	})
-}
-
-// systemOptions are those of the one endpoint; a test that runs it otherwise
-// puts them back.
-func systemOptions(logf lab.Logf) lab.SystemOptions {
-	return lab.SystemOptions{
-		Dir: filepath.Join(world.dir, "endpoint"), Binary: os.Getenv("OUTAGE_BINARY"), Daemon: world.keep, Logf: logf,
-	}
-}
-
-func stopWorld() {
-	var errs []error
-	if world.system != nil {
-		errs = append(errs, world.system.Stop())
-	}
-	for _, member := range []*lab.Member{world.m1, world.m2, world.m3} {
-		if member != nil {
-			errs = append(errs, member.Stop())
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the clusters:", err)
-	}
-}
-
-const shownLines = 40
-
-func showLog(path string) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	lines = lines[max(0, len(lines)-shownLines):]
-	fmt.Printf("the end of %s:\n%s\n", path, strings.Join(lines, "\n"))
-}

@@ -23,7 +23,7 @@ func TestIdentity(t *testing.T) {
 	t.Run("two names", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
 		defer cancel()
-		out, err := world.system.Command(ctx, "join", "m3b", "--member-kubeconfig", world.m3.Kubeconfig())
+		out, err := world.System.Command(ctx, "join", "m3b", "--member-kubeconfig", world.m3.Kubeconfig())
 		if err == nil || !strings.Contains(err.Error(), "unjoin m3") {
 			t.Errorf("m3 joined as m3b too: %v %s; want a refusal that names m3", err, out)
 		}
@@ -34,7 +34,7 @@ func TestIdentity(t *testing.T) {
 	t.Run("a name in use", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
 		defer cancel()
-		out, err := world.system.Command(ctx, "join", "m3", "--member-kubeconfig", world.m1.Kubeconfig())
+		out, err := world.System.Command(ctx, "join", "m3", "--member-kubeconfig", world.m1.Kubeconfig())
 		if err == nil {
 			t.Errorf("m1 joined as m3: %s", out)
 		}
@@ -54,7 +54,7 @@ func otherClusterIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, _, _ := nestedString(cluster.Object, "spec", "apiEndpoint")
-	m1 := configOf(t, world.m1)
+	m1 := labtest.Config(t, world.m1)
 	stolen := map[string][]byte{"tls.crt": m1.CertData, "tls.key": m1.KeyData, "caBundle": m1.CAData, "token": nil}
 	restore := func() {
 		for name, secret := range saved {
@@ -63,18 +63,18 @@ func otherClusterIsNotUsed(t *testing.T) {
 		setAddress(t, address)
 	}
 	t.Cleanup(restore)
-	audit := auditFromNow(t, world.m1)
+	audit := labtest.MemberAudit(t, world.m1)
 	for name := range saved {
 		setSecret(t, name, stolen)
 	}
 	setAddress(t, m1.Host)
 	awaitCondition(t, time.Minute, "m3", "Ready", func(c condition) bool { return c.status == "False" && c.reason == "IdentityChanged" })
 
-	list := mustAsk(t, configOf(t, world.system), "/api/v1/namespaces/"+ns+"/pods?labelSelector="+clusterLabel+"%3Dm3")
+	list := mustAsk(t, labtest.Config(t, world.System), "/api/v1/namespaces/"+ns+"/pods?labelSelector="+clusterLabel+"%3Dm3")
 	if _, items := versions(t, list.body); items["of-m3"] == 0 || len(items) != 1 {
 		t.Errorf("as of m3 are served %v, want the last known of-m3", items)
 	}
-	pods := clientOf(t, world.system).CoreV1().Pods(ns)
+	pods := labtest.Client(t, world.System).CoreV1().Pods(ns)
 	if err := pods.Delete(t.Context(), "of-m3", metav1.DeleteOptions{}); err == nil {
 		t.Error("a delete of a Pod of m3 succeeds while another cluster is behind the name")
 	}
@@ -82,8 +82,8 @@ func otherClusterIsNotUsed(t *testing.T) {
 	if _, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: at, Spec: barePod(ns, "stray").Spec}, metav1.CreateOptions{}); err == nil {
 		t.Error("a Pod is created in m3 while another cluster is behind the name")
 	}
-	for _, a := range by("admin", audit.read(t)) {
-		if !strings.Contains(a.UserAgent, "outage.test") && !a.ours() {
+	for _, a := range labtest.WritesBy("admin", audit.Read(t)) {
+		if !strings.Contains(a.UserAgent, "outage.test") && !touchesOursOnly(a) {
 			t.Errorf("written to the wrong cluster: %s %s", a.Verb, a.RequestURI)
 		}
 	}
@@ -104,12 +104,12 @@ func setSecret(t testing.TB, name string, data map[string][]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ourNamespace, "patch", "secret", name, "--type=merge", "-p", string(patch))
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ourNamespace, "patch", "secret", name, "--type=merge", "-p", string(patch))
 }
 
 func setAddress(t testing.TB, address string) {
 	t.Helper()
-	mustKubectl(t, world.system.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"apiEndpoint":%q}}`, address))
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"apiEndpoint":%q}}`, address))
 }
 
 func nestedString(object map[string]any, path ...string) (string, bool, error) {
@@ -149,18 +149,18 @@ func TestUnjoinLeavesWorkloads(t *testing.T) {
 	full := memberNamespace(t, "full", world.m3)
 	deploy(t, world.m3, full, 2*deployments)
 	before := uidsIn(t, full)
-	audit := auditFromNow(t, world.m3)
+	audit := labtest.MemberAudit(t, world.m3)
 	joinM3(t)
 	awaitLive(t, "m3")
 	time.Sleep(3 * time.Second) // for what would come late
 	seen := 0
-	for _, user := range []string{"admin", readUser, applyUser} {
-		for _, a := range by(user, audit.read(t)) {
+	for _, user := range []string{"admin", labtest.ReadUser, labtest.ApplyUser} {
+		for _, a := range labtest.WritesBy(user, audit.Read(t)) {
 			if strings.Contains(a.UserAgent, "outage.test") || strings.HasPrefix(a.UserAgent, "kubectl") {
 				continue
 			}
 			seen++
-			if !a.ours() {
+			if !touchesOursOnly(a) {
 				t.Errorf("the join did %s %s as %s", a.Verb, a.RequestURI, user)
 			}
 		}
@@ -175,7 +175,7 @@ func TestUnjoinLeavesWorkloads(t *testing.T) {
 // uidsIn lists the running Pods of a namespace of m3.
 func uidsIn(t testing.TB, ns string) []string {
 	t.Helper()
-	pods, err := clientOf(t, world.m3).CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+	pods, err := labtest.Client(t, world.m3).CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +191,13 @@ func uidsIn(t testing.TB, ns string) []string {
 
 func aliveMemberLeaves(t *testing.T, full string, before []string) {
 	ns := endpointNamespace(t, "leave")
-	mustKubectl(t, world.system.Kubeconfig(), onM3, "-n", ns, "apply", "-f", "-")
-	mustKubectl(t, world.system.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), onM3, "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
 	managed := uidsIn(t, ns)
 	if len(managed) != 3 {
 		t.Fatalf("m3 runs %d Pods of the Deployment, want 3", len(managed))
 	}
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	// Nothing takes the Pods' place elsewhere: the policy names m3 alone.
 	gone := leavingWatch(t, ns, 3)
 	foreign := leavingWatch(t, full, len(before))
@@ -221,7 +221,7 @@ func aliveMemberLeaves(t *testing.T, full string, before []string) {
 // DELETED events.
 func leavingWatch(t *testing.T, ns string, pods int) (await func()) {
 	t.Helper()
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	path := "/api/v1/namespaces/" + ns + "/pods"
 	var rv uint64
 	labtest.Eventually(t, within(20*time.Second), func(ctx context.Context) error {
@@ -251,7 +251,7 @@ func leavingWatch(t *testing.T, ns string, pods int) (await func()) {
 func identitiesAreGone(t *testing.T) {
 	t.Helper()
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
-		client := clientOf(t, world.m3)
+		client := labtest.Client(t, world.m3)
 		roles, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

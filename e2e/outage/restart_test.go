@@ -44,7 +44,7 @@ func command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within(2*time.Minute))
 	defer cancel()
-	out, err := world.system.Command(ctx, args...)
+	out, err := world.System.Command(ctx, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRestartWithDeadMember(t *testing.T) {
 	if took := time.Since(started); took > within(35*time.Second) {
 		t.Errorf("/readyz was green %s after the restart, want at most 35 s", took)
 	}
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	for name, path := range map[string]string{"LIST": pods, "LIST of all": "/api/v1/pods", "WatchList": pods + "?" + watchListQuery} {
 		ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
 		a, err := ask(ctx, config, path)
@@ -121,13 +121,13 @@ func TestResourceVersionsNeverGoBack(t *testing.T) {
 	runPod(t, world.m2, ns, "b")
 	served(t, 20*time.Second, ns, "b", "m2")
 	served(t, 20*time.Second, ns, "a", "m1")
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	pods := "/api/v1/namespaces/" + ns + "/pods"
 	old, _ := versions(t, mustAsk(t, config, pods).body)
 	highest := old
 	open := mustWatch(t, config, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", pods, old))
 	for i := range 20 {
-		highest = max(highest, label(t, world.m1, ns, "a", i), label(t, world.system, ns, "b", i))
+		highest = max(highest, label(t, world.m1, ns, "a", i), label(t, world.System, ns, "b", i))
 	}
 	last := map[string]bool{}
 	open.await(t, within(10*time.Second), "the last changes of both", func(e seenEvent) bool {
@@ -152,7 +152,7 @@ func TestResourceVersionsNeverGoBack(t *testing.T) {
 	if len(items) != 2 {
 		t.Errorf("after a restart the list has %v, want a and b", items)
 	}
-	answer, err := clientOf(t, world.system).CoreV1().Pods(ns).Patch(t.Context(), "a", types.MergePatchType, stepPatch(100), metav1.PatchOptions{})
+	answer, err := labtest.Client(t, world.System).CoreV1().Pods(ns).Patch(t.Context(), "a", types.MergePatchType, stepPatch(100), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,12 +173,12 @@ func label(t testing.TB, cluster any, ns, name string, step int) uint64 {
 	t.Helper()
 	switch c := cluster.(type) {
 	case *lab.Member:
-		if _, err := clientOf(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{}); err != nil {
+		if _, err := labtest.Client(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return 0
 	case *lab.System:
-		pod, err := clientOf(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
+		pod, err := labtest.Client(t, c).CoreV1().Pods(ns).Patch(t.Context(), name, types.MergePatchType, stepPatch(step), metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func rvOf(t testing.TB, pod *corev1.Pod) uint64 {
 // saysSomething watches from a resourceVersion while something changes: the
 // change comes, or 410.
 func saysSomething(t *testing.T, ns string, from uint64) {
-	config := configOf(t, world.system)
+	config := labtest.Config(t, world.System)
 	s, err := watch(t.Context(), config, fmt.Sprintf("/api/v1/namespaces/%s/pods?watch=1&resourceVersion=%d", ns, from))
 	var no *refused
 	if errors.As(err, &no) && no.code == http.StatusGone {
@@ -240,7 +240,7 @@ func futureIsRefused(t *testing.T, ns string, now uint64) {
 	ahead := now + uint64(time.Hour.Milliseconds())<<counterBits
 	for _, query := range []string{"watch=1&", "", "resourceVersionMatch=NotOlderThan&"} {
 		ctx, cancel := context.WithTimeout(t.Context(), within(20*time.Second))
-		a, err := ask(ctx, configOf(t, world.system), fmt.Sprintf("/api/v1/namespaces/%s/pods?%sresourceVersion=%d", ns, query, ahead))
+		a, err := ask(ctx, labtest.Config(t, world.System), fmt.Sprintf("/api/v1/namespaces/%s/pods?%sresourceVersion=%d", ns, query, ahead))
 		cancel()
 		if err != nil {
 			t.Fatalf("%q: %v", query, err)

@@ -40,7 +40,7 @@ func demoDir() string {
 func demo(ctx context.Context, args []string) error {
 	var f upFlags
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	f.register(flags, demoDir())
+	f.register(flags, demoDir(), true)
 	if err := f.parse(flags, args); err != nil {
 		return err
 	}

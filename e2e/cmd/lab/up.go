@@ -44,13 +44,13 @@ type upFlags struct {
 	metrics                   bool
 }
 
-func (f *upFlags) register(flags *flag.FlagSet, dir string) {
+func (f *upFlags) register(flags *flag.FlagSet, dir string, metrics bool) {
 	flags.IntVar(&f.members, "members", 2, "number of member clusters, named m1, m2 ...")
 	flags.IntVar(&f.nodes, "nodes", 3, "kwok nodes of each member")
 	flags.IntVar(&f.pods, "pods-per-node", 110, "Pods that a node holds")
 	flags.IntVar(&f.qps, "qps", 100, "API requests a second of each member's controllers")
 	flags.StringVar(&f.dir, "dir", dir, "folder of the clusters' state")
-	flags.BoolVar(&f.metrics, "metrics", false, "metrics-server in m1 (for kubectl top and HPAs)")
+	flags.BoolVar(&f.metrics, "metrics", metrics, "metrics-server in m1 (for kubectl top and HPAs)")
 }
 
 func (f *upFlags) parse(flags *flag.FlagSet, args []string) error {
@@ -74,7 +74,7 @@ func (f *upFlags) parse(flags *flag.FlagSet, args []string) error {
 func up(ctx context.Context, args []string) error {
 	var f upFlags
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
-	f.register(flags, "")
+	f.register(flags, "", false)
 	if err := f.parse(flags, args); err != nil {
 		return err
 	}

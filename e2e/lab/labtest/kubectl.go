@@ -78,12 +78,18 @@ func UniqueName(t testing.TB, base string) string {
 	return base + "-" + hex.EncodeToString(b[:])
 }
 
+// NamespaceName is a name for a namespace of the test that no other run has used.
+func NamespaceName(t testing.TB) string {
+	t.Helper()
+	base, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
+	return UniqueName(t, base)
+}
+
 // Namespace makes a namespace with a name of its own in the cluster of the
 // kubeconfig and removes it with the test.
 func Namespace(t testing.TB, kubeconfig string) string {
 	t.Helper()
-	base, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
-	ns := UniqueName(t, base)
+	ns := NamespaceName(t)
 	MustKubectl(t, kubeconfig, "", "create", "namespace", ns)
 	t.Cleanup(func() {
 		if res := Kubectl(t, kubeconfig, "", "delete", "namespace", ns, "--wait=false"); res.Code != 0 {
