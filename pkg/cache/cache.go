@@ -136,9 +136,19 @@ func (b Bytes) Len() int { return len(b) }
 // Origin holds the references of an object as its source has them, from which
 // the served ones are made anew when what they resolve to changes.
 type Origin struct {
-	Node     string // Pod spec.nodeName
-	Owners   []OwnerRef
-	Involved *InvolvedRef // Event involvedObject
+	Node   string // Pod spec.nodeName
+	Owners []OwnerRef
+	Others *OtherRefs // nil for most objects
+}
+
+// OtherRefs are the references that few objects have.
+type OtherRefs struct {
+	// Involved is an Event's involvedObject or a PersistentVolume's claimRef;
+	// it has no name where there is none.
+	Involved InvolvedRef
+	// Lists holds the names in the lists of references of the kind, in the
+	// order of its table of references; nil where there are none.
+	Lists [][]string
 }
 
 // OwnerRef is one owner reference as the source has it.
@@ -148,7 +158,7 @@ type OwnerRef struct {
 	Controller             bool
 }
 
-// InvolvedRef is the involvedObject of an Event as the source has it.
+// InvolvedRef is the one object that an object is about, as the source has it.
 type InvolvedRef struct {
 	APIVersion, Kind, Namespace, Name string
 	UID                               types.UID

@@ -58,13 +58,19 @@ func (k *Kinds) Class(gr schema.GroupResource) Class { return (*k.table.Load())[
 // DefaultClasses are the classes of the built-in kinds.
 func DefaultClasses() map[schema.GroupResource]Class {
 	return map[schema.GroupResource]Class{
-		{Resource: "pods"}:                           Member,
-		{Resource: "nodes"}:                          Member,
-		{Resource: "events"}:                         Member,
-		{Group: "events.k8s.io", Resource: "events"}: Member,
-		{Group: "apps", Resource: "replicasets"}:     Dual,
-		{Group: "metrics.k8s.io", Resource: "pods"}:  Live,
-		{Group: "metrics.k8s.io", Resource: "nodes"}: Live,
+		{Resource: "pods"}:                                      Member,
+		{Resource: "nodes"}:                                     Member,
+		{Resource: "events"}:                                    Member,
+		{Group: "events.k8s.io", Resource: "events"}:            Member,
+		{Resource: "endpoints"}:                                 Member,
+		{Group: "discovery.k8s.io", Resource: "endpointslices"}: Member,
+		{Group: "apps", Resource: "replicasets"}:                Dual,
+		{Group: "apps", Resource: "controllerrevisions"}:        Dual,
+		{Group: "batch", Resource: "jobs"}:                      Dual,
+		{Resource: "persistentvolumeclaims"}:                    Dual,
+		{Resource: "persistentvolumes"}:                         Dual,
+		{Group: "metrics.k8s.io", Resource: "pods"}:             Live,
+		{Group: "metrics.k8s.io", Resource: "nodes"}:            Live,
 	}
 }
 

@@ -33,7 +33,6 @@ var workloads = map[schema.GroupResource]bool{
 	{Group: "apps", Resource: "deployments"}:  true,
 	{Group: "apps", Resource: "statefulsets"}: true,
 	{Group: "apps", Resource: "daemonsets"}:   true,
-	{Group: "batch", Resource: "jobs"}:        true,
 	{Group: "batch", Resource: "cronjobs"}:    true,
 	{Resource: "replicationcontrollers"}:      true,
 }

@@ -115,7 +115,11 @@ func (s *system) useGateways(files pki.Files) error {
 	if err != nil {
 		return fmt.Errorf("--gateway: %w", err)
 	}
-	s.router = &proxy.Router{Kinds: proxy.NewKinds(proxy.DefaultClasses()), Gateway: client}
+	resources, err := fleet.ParseResources(s.options.MemberResources)
+	if err != nil {
+		return err
+	}
+	s.router = &proxy.Router{Kinds: proxy.NewKinds(fleet.Classes(resources)), Gateway: client}
 	return nil
 }
 

@@ -38,19 +38,6 @@ type Config struct {
 	Now clock.WithTicker
 }
 
-// Resources of the default configuration.
-var (
-	Pods        = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Namespaced: true}
-	Nodes       = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Kind: "Node"}
-	Events      = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "events"}, Kind: "Event", Namespaced: true, FromControlPlane: true}
-	ReplicaSets = cache.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, Kind: "ReplicaSet", Namespaced: true, FromControlPlane: true}
-)
-
-// DefaultResources are cached when nothing else is asked for.
-func DefaultResources() []cache.Resource {
-	return []cache.Resource{Nodes, Pods, ReplicaSets, Events}
-}
-
 // eventLimits keep the Events from pushing out more useful history.
 var eventLimits = store.Limits{Bytes: 32 << 20, Age: 5 * time.Minute}
 
@@ -201,6 +188,11 @@ func (c *Cache) Resolve() {
 	for cluster, uids := range c.index.Drain() {
 		ch := changes[cluster]
 		ch.Owners = uids
+		changes[cluster] = ch
+	}
+	for cluster, others := range c.index.Renames().Drain() {
+		ch := changes[cluster]
+		ch.Others = others
 		changes[cluster] = ch
 	}
 	if len(changes) == 0 {

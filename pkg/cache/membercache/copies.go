@@ -15,14 +15,6 @@ import (
 
 const managedSelector = cache.ManagedLabel + "=true"
 
-// managedResources are the workloads whose managed copies own other objects.
-var managedResources = []cache.Resource{
-	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment", Namespaced: true},
-	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}, Kind: "StatefulSet", Namespaced: true},
-	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}, Kind: "DaemonSet", Namespaced: true},
-	{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true},
-}
-
 // copies is the sink of a metadata feed of managed copies: all that is kept of
 // them is for which template they stand.
 type copies struct {

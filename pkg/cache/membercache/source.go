@@ -169,13 +169,13 @@ func (c *Cache) collectionsOf(name cache.ClusterName) []*collection {
 	return own
 }
 
-// newSource makes the feeds: managed copies and Nodes first, then ReplicaSets,
-// then Pods, then the rest.
+// newSource makes the feeds: managed copies and Nodes first, then what Pods refer
+// to, then Pods, then the rest.
 func (c *Cache) newSource(s Source) *source {
 	n := &source{Source: s, cache: c}
 	var before []*run
 	if s.Name != cache.ControlPlane {
-		for _, res := range managedResources {
+		for _, res := range c.managed() {
 			before = append(before, n.add(res, managedSelector, newCopies(c, s.Name, res), nil))
 		}
 	}
@@ -193,18 +193,6 @@ func (c *Cache) newSource(s Source) *source {
 		before = append(before, runs...)
 	}
 	return n
-}
-
-func stageOf(res cache.Resource) int {
-	switch res.GroupVersionResource {
-	case Nodes.GroupVersionResource:
-		return 0
-	case ReplicaSets.GroupVersionResource:
-		return 1
-	case Pods.GroupVersionResource:
-		return 2
-	}
-	return 3
 }
 
 func (n *source) add(res cache.Resource, selector string, sink feed.Sink, after []*run) *run {

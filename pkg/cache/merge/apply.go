@@ -40,7 +40,7 @@ func (c *Collection) render(id identity, name string, raw []byte) (*cache.Object
 	} else if h.Cluster != cache.ControlPlane {
 		edit.DeleteAnnotations = []string{cache.OriginalNameAnnotation}
 	}
-	references.Apply(&edit, h.Cluster, id.origin, c.look)
+	references.Apply(&edit, h.Cluster, h.Source.Namespace, id.origin, c.look)
 	out, err := wire.Rewrite(c.Config.Resource.Encoding, raw, edit)
 	if err != nil {
 		return nil, fmt.Errorf("serve %s of %q: %w", h.Source, h.Cluster, err)
@@ -123,6 +123,7 @@ func (c *Collection) move(m names.Move) error {
 	}
 	c.withdraw(prev, prev.SourceRV, prev.Raw())
 	c.Moved(m.Holder.Cluster, m.Holder.Source)
+	c.renamed(m.Holder, m.To.Name)
 	return c.change(identityOf(prev), m.To, prev.Raw(), nil)
 }
 
@@ -143,6 +144,7 @@ func (c *Collection) add(id identity, raw []byte) error {
 	if own.To != own.Holder.Source || len(moves) > 1 || !c.Config.Resource.Namespaced {
 		c.Moved(id.holder.Cluster, id.holder.Source)
 	}
+	c.renamed(id.holder, own.To.Name)
 	if err := c.change(id, own.To, raw, nil); err != nil {
 		c.apply(c.names.Remove(id.holder, c.now())[1:], "a name became free")
 		return err
@@ -150,9 +152,22 @@ func (c *Collection) add(id identity, raw []byte) error {
 	return nil
 }
 
+// renamed tells all other kinds under which name an object is served.
+func (c *Collection) renamed(h names.Holder, name string) {
+	if h.Cluster != cache.ControlPlane && c.kind != eventKind {
+		c.Index.Renames().Set(h.Cluster, c.kind, h.Source, name)
+	}
+}
+
+// eventKind is what nothing refers to.
+const eventKind references.Kind = "/Event"
+
 // remove stops serving an object and gives its name on.
 func (c *Collection) remove(prev *cache.Object, sourceRV uint64, raw []byte) {
 	moves := c.names.Remove(holderOf(prev), c.now())
 	c.withdraw(prev, sourceRV, raw)
+	if prev.Key.Name != prev.SourceName {
+		c.Index.Renames().Gone(prev.Cluster, c.kind, holderOf(prev).Source, c.now())
+	}
 	c.apply(moves[1:], "a name became free")
 }

@@ -50,6 +50,7 @@ type Collection struct {
 	Config
 	table  *wire.FieldTable
 	look   references.Lookup
+	kind   references.Kind
 	store  *store.Store
 	failed func(err error, cluster cache.ClusterName)
 
@@ -76,7 +77,8 @@ func New(cfg Config) *Collection {
 	c := &Collection{
 		Config:  cfg,
 		table:   wire.FieldsOf(cfg.Resource.Group, cfg.Resource.Kind),
-		look:    references.Lookup{Owners: cfg.Index},
+		look:    references.Lookup{Owners: cfg.Index, Renames: cfg.Index.Renames(), Table: references.TableOf(cfg.Resource)},
+		kind:    references.KindOfResource(cfg.Resource),
 		store:   store.New(cfg.Clock.Next(), cfg.Limits, cfg.Now),
 		sources: map[cache.ClusterName]*Source{},
 		hidden:  map[names.Holder]*hidden{},

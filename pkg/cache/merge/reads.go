@@ -206,42 +206,11 @@ func (c *Collection) States() map[cache.ClusterName]State {
 	return states
 }
 
-// Changes names what references may lead elsewhere in one cluster.
-type Changes struct {
-	Owners map[types.UID]struct{}
-	Pods   map[cache.Key]struct{} // in the source
-	Nodes  map[string]struct{}    // in the source
-}
-
-func (ch Changes) touch(o *cache.Origin) bool {
-	if o == nil {
-		return false
-	}
-	if _, ok := ch.Nodes[o.Node]; ok && o.Node != "" {
-		return true
-	}
-	for _, r := range o.Owners {
-		if _, ok := ch.Owners[r.UID]; ok {
-			return true
-		}
-		if _, ok := ch.Nodes[r.Name]; ok && r.Kind == "Node" {
-			return true
-		}
-	}
-	if v := o.Involved; v != nil {
-		_, owner := ch.Owners[v.UID]
-		_, pod := ch.Pods[cache.Key{Namespace: v.Namespace, Name: v.Name}]
-		_, node := ch.Nodes[v.Name]
-		return owner || pod && v.Kind == "Pod" || node && v.Kind == "Node"
-	}
-	return false
-}
-
 // Reresolve serves anew every object whose references may have changed.
 func (c *Collection) Reresolve(changes map[cache.ClusterName]Changes) {
 	var touched []names.Holder
 	c.store.Present().Ascend(cache.Key{}, func(o *cache.Object) bool {
-		if ch, ok := changes[o.Cluster]; ok && ch.touch(o.Origin) {
+		if ch, ok := changes[o.Cluster]; ok && ch.touch(c.look.Table, o) {
 			touched = append(touched, holderOf(o))
 		}
 		return true

@@ -16,14 +16,14 @@ func (c *Collection) source(o *cache.Object) ([]byte, error) {
 		DeleteLabels:      []string{cache.ClusterLabel},
 		DeleteAnnotations: []string{cache.OriginalNameAnnotation},
 	}
-	references.Restore(&edit, o.Origin)
+	references.Restore(&edit, c.look.Table, o.Origin)
 	return wire.Rewrite(c.Config.Resource.Encoding, o.Raw(), edit)
 }
 
 // differs says whether an object would be served with other references now.
 func (c *Collection) differs(o *cache.Object) bool {
 	var edit wire.Edit
-	references.Apply(&edit, o.Cluster, o.Origin, c.look)
+	references.Apply(&edit, o.Cluster, o.Key.Namespace, o.Origin, c.look)
 	meta, err := wire.ParseMeta(c.Config.Resource.Encoding, o.Raw())
 	if err != nil {
 		return true
@@ -36,6 +36,17 @@ func (c *Collection) differs(o *cache.Object) bool {
 	for _, e := range edit.Texts {
 		if v, err := wire.Text(c.Config.Resource.Encoding, o.Raw(), e.Path); err != nil || v != e.Value && v != "" {
 			return true
+		}
+	}
+	for _, e := range edit.Lists {
+		have, err := wire.Texts(c.Config.Resource.Encoding, o.Raw(), e.Path)
+		if err != nil || len(have) != len(e.Values) {
+			return true
+		}
+		for i, v := range e.Values {
+			if v != "" && have[i] != "" && have[i] != v {
+				return true
+			}
 		}
 	}
 	return false

@@ -32,6 +32,7 @@ type Index struct {
 	asked   map[id]struct{}
 	dirty   map[cache.ClusterName]map[types.UID]struct{}
 	notify  func()
+	renames *Renames
 }
 
 // maxAsked bounds the memory of vain questions. Owners that come so late that
@@ -54,8 +55,12 @@ func NewIndex(notify func()) *Index {
 	return &Index{
 		targets: map[id]*entry{}, asked: map[id]struct{}{},
 		dirty: map[cache.ClusterName]map[types.UID]struct{}{}, notify: notify,
+		renames: newRenames(notify),
 	}
 }
+
+// Renames are the names of the members' objects.
+func (x *Index) Renames() *Renames { return x.renames }
 
 // Owner implements Owners.
 func (x *Index) Owner(cluster cache.ClusterName, uid types.UID) (Target, bool) {
@@ -105,8 +110,8 @@ func (x *Index) Unset(cluster cache.ClusterName, uid types.UID, now time.Time) {
 
 // Expire ends targets whose object has been gone for longer than Linger.
 func (x *Index) Expire(now time.Time) {
+	changed := x.renames.expire(now)
 	x.mu.Lock()
-	changed := false
 	for key, e := range x.targets {
 		if !e.gone.IsZero() && now.Sub(e.gone) > Linger {
 			delete(x.targets, key)
@@ -122,6 +127,7 @@ func (x *Index) Expire(now time.Time) {
 
 // Forget drops all that is known of a cluster.
 func (x *Index) Forget(cluster cache.ClusterName) {
+	x.renames.forget(cluster)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key := range x.targets {

@@ -35,10 +35,28 @@ type Target struct {
 	UID  types.UID
 }
 
-// Lookup is all that references resolve against. Pods and Nodes may be nil.
+// Lookup is all that references resolve against. Pods, Nodes and Renames may
+// be nil.
 type Lookup struct {
 	Owners
 	Pods, Nodes Names
+	// Renames knows the names of all other kinds.
+	Renames *Renames
+	// Table lists the references of the kind that is looked up for.
+	Table *Table
+}
+
+// served is the name under which an object of any kind is served.
+func (look Lookup) served(cluster cache.ClusterName, kind Kind, namespace, name string) string {
+	switch {
+	case kind == podKind && look.Pods != nil:
+		return look.Pods.ServedName(cluster, namespace, name)
+	case kind == nodeKind && look.Nodes != nil:
+		return look.Nodes.ServedName(cluster, "", name)
+	case look.Renames != nil:
+		return look.Renames.ServedName(cluster, kind, cache.Key{Namespace: namespace, Name: name})
+	}
+	return name
 }
 
 // Read reads the references of an object; nil where it has none. The strings
@@ -51,45 +69,42 @@ func Read(res cache.Resource, raw []byte, meta *wire.Meta) (*cache.Origin, error
 			UID: types.UID(intern(string(r.UID))), Controller: r.Controller,
 		})
 	}
-	switch {
-	case res.Group != "":
-	case res.Kind == "Pod":
+	if res.Group == "" && res.Kind == "Pod" {
 		node, err := wire.Text(res.Encoding, raw, wire.PodNodeName)
 		if err != nil {
 			return nil, err
 		}
 		o.Node = intern(node)
-	case res.Kind == "Event":
-		involved, err := readInvolved(res.Encoding, raw)
-		if err != nil {
-			return nil, err
-		}
-		o.Involved = involved
 	}
-	if o.Node == "" && o.Owners == nil && o.Involved == nil {
+	others, err := TableOf(res).read(res.Encoding, raw)
+	if err != nil {
+		return nil, err
+	}
+	o.Others = others
+	if o.Node == "" && o.Owners == nil && o.Others == nil {
 		return nil, nil
 	}
 	return &o, nil
 }
 
-func readInvolved(enc cache.Encoding, raw []byte) (*cache.InvolvedRef, error) {
+func (p *About) read(enc cache.Encoding, raw []byte) (ref cache.InvolvedRef, err error) {
 	var values [5]string
-	for i, p := range []wire.Path{wire.EventInvolvedAPIVersion, wire.EventInvolvedKind, wire.EventInvolvedNamespace, wire.EventInvolvedName, wire.EventInvolvedUID} {
+	for i, p := range []wire.Path{p.APIVersion, p.Kind, p.Namespace, p.Name, p.UID} {
 		v, err := wire.Text(enc, raw, p)
 		if err != nil {
-			return nil, err
+			return ref, err
 		}
 		values[i] = intern(v)
 	}
 	if values[3] == "" {
-		return nil, nil
+		return ref, nil
 	}
-	return &cache.InvolvedRef{APIVersion: values[0], Kind: values[1], Namespace: values[2], Name: values[3], UID: types.UID(values[4])}, nil
+	return cache.InvolvedRef{APIVersion: values[0], Kind: values[1], Namespace: values[2], Name: values[3], UID: types.UID(values[4])}, nil
 }
 
 // Apply puts the served references into an edit. All of them are written, so
 // that the edit holds for the bytes of the source and for those served before.
-func Apply(edit *wire.Edit, cluster cache.ClusterName, o *cache.Origin, look Lookup) {
+func Apply(edit *wire.Edit, cluster cache.ClusterName, namespace string, o *cache.Origin, look Lookup) {
 	if o == nil || cluster == cache.ControlPlane {
 		return
 	}
@@ -97,37 +112,49 @@ func Apply(edit *wire.Edit, cluster cache.ClusterName, o *cache.Origin, look Loo
 		name, uid := r.Name, r.UID
 		if t, ok := look.Owner(cluster, r.UID); ok {
 			name, uid = t.Name, t.UID
-		} else if r.Kind == "Node" && look.Nodes != nil {
-			name = look.Nodes.ServedName(cluster, "", r.Name)
+		} else {
+			name = look.served(cluster, KindOf(r.APIVersion, r.Kind), namespace, r.Name)
 		}
 		edit.Owners = append(edit.Owners, wire.OwnerEdit{Index: i, Name: name, UID: string(uid)})
 	}
 	if o.Node != "" && look.Nodes != nil {
 		edit.Texts = append(edit.Texts, wire.TextEdit{Path: wire.PodNodeName, Value: look.Nodes.ServedName(cluster, "", o.Node)})
 	}
-	if o.Involved != nil {
-		name, uid := involved(cluster, o.Involved, look)
+	if o.Others == nil || look.Table == nil {
+		return
+	}
+	if o.Others.Involved.Name != "" {
+		name, uid := involved(cluster, &o.Others.Involved, look)
 		edit.Texts = append(edit.Texts,
-			wire.TextEdit{Path: wire.EventInvolvedName, Value: name},
-			wire.TextEdit{Path: wire.EventInvolvedUID, Value: uid})
+			wire.TextEdit{Path: look.Table.About.Name, Value: name},
+			wire.TextEdit{Path: look.Table.About.UID, Value: uid})
+	}
+	for i, names := range o.Others.Lists {
+		if names == nil {
+			continue
+		}
+		to := look.Table.Lists[i].To
+		values := make([]string, len(names))
+		for j, name := range names {
+			if name != "" {
+				values[j] = look.served(cluster, to, namespace, name)
+			}
+		}
+		edit.Lists = append(edit.Lists, wire.ListEdit{Path: look.Table.Lists[i].Path, Values: values})
 	}
 }
 
 func involved(cluster cache.ClusterName, r *cache.InvolvedRef, look Lookup) (name, uid string) {
 	name, uid = r.Name, string(r.UID)
-	core := r.APIVersion == "v1" || r.APIVersion == ""
-	switch {
-	case core && r.Kind == "Pod" && look.Pods != nil:
-		name = look.Pods.ServedName(cluster, r.Namespace, r.Name)
-	case core && r.Kind == "Node" && look.Nodes != nil:
-		name = look.Nodes.ServedName(cluster, "", r.Name)
-		if uid == r.Name {
-			uid = name // a kubelet writes the Node's name where the UID belongs
-		}
-	case r.UID != "":
+	kind := KindOf(r.APIVersion, r.Kind)
+	if r.UID != "" && kind != podKind && kind != nodeKind {
 		if t, ok := look.Owner(cluster, r.UID); ok {
-			name, uid = t.Name, string(t.UID)
+			return t.Name, string(t.UID)
 		}
+	}
+	name = look.served(cluster, kind, r.Namespace, r.Name)
+	if kind == nodeKind && uid == r.Name {
+		uid = name // a kubelet writes the Node's name where the UID belongs
 	}
 	return name, uid
 }
@@ -193,7 +220,7 @@ func Classify(res cache.Resource, cluster cache.ClusterName, meta *wire.Meta, ow
 }
 
 // Restore puts the source's own references into an edit.
-func Restore(edit *wire.Edit, o *cache.Origin) {
+func Restore(edit *wire.Edit, table *Table, o *cache.Origin) {
 	if o == nil {
 		return
 	}
@@ -203,9 +230,17 @@ func Restore(edit *wire.Edit, o *cache.Origin) {
 	if o.Node != "" {
 		edit.Texts = append(edit.Texts, wire.TextEdit{Path: wire.PodNodeName, Value: o.Node})
 	}
-	if o.Involved != nil {
+	if o.Others == nil || table == nil {
+		return
+	}
+	if o.Others.Involved.Name != "" {
 		edit.Texts = append(edit.Texts,
-			wire.TextEdit{Path: wire.EventInvolvedName, Value: o.Involved.Name},
-			wire.TextEdit{Path: wire.EventInvolvedUID, Value: string(o.Involved.UID)})
+			wire.TextEdit{Path: table.About.Name, Value: o.Others.Involved.Name},
+			wire.TextEdit{Path: table.About.UID, Value: string(o.Others.Involved.UID)})
+	}
+	for i, names := range o.Others.Lists {
+		if names != nil {
+			edit.Lists = append(edit.Lists, wire.ListEdit{Path: table.Lists[i].Path, Values: names})
+		}
 	}
 }

@@ -67,6 +67,14 @@ var tables = map[string]*FieldTable{
 	},
 		fieldPath{"status.replicas", path(3, 1)},
 	),
+	"batch/Job": pathTable(func(_ cache.Encoding, _ []byte, v []string) error {
+		if v[0] == "" {
+			v[0] = "0"
+		}
+		return nil
+	},
+		fieldPath{"status.successful", path(3, 5)},
+	),
 }
 
 type fieldPath struct {
@@ -78,7 +86,7 @@ type fieldPath struct {
 func path(proto ...int32) Path { return Path{Proto: proto} }
 
 // jsonNames overrides the JSON path where it is not the name of the field.
-var jsonNames = map[string]string{"source": "source.component"}
+var jsonNames = map[string]string{"source": "source.component", "status.successful": "status.succeeded"}
 
 func pathTable(finish func(cache.Encoding, []byte, []string) error, fields ...fieldPath) *FieldTable {
 	t := &FieldTable{Names: make([]string, len(fields))}

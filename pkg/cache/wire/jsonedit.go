@@ -39,6 +39,13 @@ func rewriteJSON(raw []byte, edit Edit) ([]byte, error) {
 			splices = append(splices, splice{at, quote(t.Value)})
 		}
 	}
+	for _, l := range edit.Lists {
+		more, err := listSplices(raw, l)
+		if err != nil {
+			return nil, err
+		}
+		splices = append(splices, more...)
+	}
 	return applySplices(raw, splices)
 }
 

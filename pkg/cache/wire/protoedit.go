@@ -41,6 +41,7 @@ func appendObject(out, raw []byte, edit Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	cursors := cursorsOf(edit)
 	for len(raw) > 0 {
 		f, rest, err := nextField(raw)
 		if err != nil {
@@ -50,7 +51,7 @@ func appendObject(out, raw []byte, edit Edit) ([]byte, error) {
 		if f.num == metaField {
 			continue
 		}
-		if out, err = appendTexts(out, f, edit.Texts, 0); err != nil {
+		if out, err = appendTexts(out, f, cursors, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -225,25 +226,28 @@ func appendOwnerFields(out, msg []byte, edit OwnerEdit) ([]byte, error) {
 
 // appendTexts writes one field, with the edits applied that pass through it at
 // this depth.
-func appendTexts(out []byte, f field, edits []TextEdit, depth int) ([]byte, error) {
-	var through []TextEdit
+func appendTexts(out []byte, f field, edits []*cursor, depth int) ([]byte, error) {
+	var through []*cursor
 	for _, e := range edits {
-		if depth >= len(e.Path.Proto) || e.Path.Proto[depth] != int32(f.num) {
+		if depth >= len(e.path) || e.path[depth] != int32(f.num) {
 			continue
 		}
 		if f.typ != protowire.BytesType {
 			return nil, malformed("field %d is no string", f.num)
 		}
-		if depth == len(e.Path.Proto)-1 {
-			if len(f.val) == 0 {
+		if depth == len(e.path)-1 {
+			if len(f.val) == 0 || e.list && e.value == "" {
 				return append(out, f.full...), nil
 			}
-			return appendText(out, f.num, e.Value), nil
+			return appendText(out, f.num, e.value), nil
 		}
 		through = append(through, e)
 	}
 	if len(through) == 0 {
 		return append(out, f.full...), nil
+	}
+	for _, e := range through {
+		e.enter(depth + 1)
 	}
 	out = protowire.AppendTag(out, f.num, protowire.BytesType)
 	return appendMessage(out, func(out []byte) ([]byte, error) {

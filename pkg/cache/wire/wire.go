@@ -89,6 +89,7 @@ type Edit struct {
 	DeleteAnnotations []string
 	Owners            []OwnerEdit
 	Texts             []TextEdit
+	Lists             []ListEdit
 }
 
 // Rewrite returns a copy of raw with the edit applied. The result shares no
@@ -125,6 +126,27 @@ var (
 	EventInvolvedName       = Path{[]int32{2, 3}, []string{"involvedObject", "name"}}
 	EventInvolvedUID        = Path{[]int32{2, 4}, []string{"involvedObject", "uid"}}
 	EventInvolvedAPIVersion = Path{[]int32{2, 5}, []string{"involvedObject", "apiVersion"}}
+
+	ClaimVolumeName       = Path{[]int32{2, 3}, []string{"spec", "volumeName"}}
+	VolumeClaimNamespace  = Path{[]int32{2, 4, 2}, []string{"spec", "claimRef", "namespace"}}
+	VolumeClaimName       = Path{[]int32{2, 4, 3}, []string{"spec", "claimRef", "name"}}
+	VolumeClaimUID        = Path{[]int32{2, 4, 4}, []string{"spec", "claimRef", "uid"}}
+	VolumeClaimAPIVersion = Path{[]int32{2, 4, 5}, []string{"spec", "claimRef", "apiVersion"}}
+	VolumeClaimKind       = Path{[]int32{2, 4, 1}, []string{"spec", "claimRef", "kind"}}
+)
+
+// Paths through lists.
+var (
+	PodClaimNames       = Path{[]int32{2, 1, 2, 10, 1}, []string{"spec", "volumes", "persistentVolumeClaim", "claimName"}}
+	SliceTargetKinds    = Path{[]int32{2, 4, 1}, []string{"endpoints", "targetRef", "kind"}}
+	SliceTargetNames    = Path{[]int32{2, 4, 3}, []string{"endpoints", "targetRef", "name"}}
+	SliceNodeNames      = Path{[]int32{2, 6}, []string{"endpoints", "nodeName"}}
+	ReadyTargetKinds    = Path{[]int32{2, 1, 2, 1}, []string{"subsets", "addresses", "targetRef", "kind"}}
+	ReadyTargetNames    = Path{[]int32{2, 1, 2, 3}, []string{"subsets", "addresses", "targetRef", "name"}}
+	ReadyNodeNames      = Path{[]int32{2, 1, 4}, []string{"subsets", "addresses", "nodeName"}}
+	NotReadyTargetKinds = Path{[]int32{2, 2, 2, 1}, []string{"subsets", "notReadyAddresses", "targetRef", "kind"}}
+	NotReadyTargetNames = Path{[]int32{2, 2, 2, 3}, []string{"subsets", "notReadyAddresses", "targetRef", "name"}}
+	NotReadyNodeNames   = Path{[]int32{2, 2, 4}, []string{"subsets", "notReadyAddresses", "nodeName"}}
 )
 
 // editPairs applies sets and deletes to sorted, unique pairs.

@@ -32,6 +32,7 @@ type identity struct {
 	owners     []ownerPair
 	node       renamed // Pod spec.nodeName
 	involved   *involvedPair
+	lists      []listPairs
 }
 
 // ownerPair is one owner on both sides.
@@ -41,6 +42,7 @@ type ownerPair struct{ served, source cache.OwnerRef }
 type renamed struct{ served, source string }
 
 type involvedPair struct {
+	at             [][]string // where it may stand
 	served, source ref
 }
 
@@ -86,13 +88,18 @@ func (id *identity) learnReferences(doc document, origin *cache.Origin) {
 	if origin.Node != "" {
 		id.node = renamed{served: text(child(doc, "spec"), "nodeName"), source: origin.Node}
 	}
-	if origin.Involved != nil {
-		served := child(doc, "involvedObject")
-		id.involved = &involvedPair{
-			served: ref{text(served, "name"), types.UID(text(served, "uid"))},
-			source: ref{origin.Involved.Name, origin.Involved.UID},
-		}
+	if origin.Others == nil {
+		return
 	}
+	if involved := origin.Others.Involved; involved.Name != "" {
+		id.involved = &involvedPair{at: [][]string{{"involvedObject"}, {"regarding"}}, source: ref{involved.Name, involved.UID}}
+		if id.res.Kind == "PersistentVolume" {
+			id.involved.at = [][]string{{"spec", "claimRef"}}
+		}
+		served := descend(doc, id.involved.at[0])
+		id.involved.served = ref{text(served, "name"), types.UID(text(served, "uid"))}
+	}
+	id.lists = pairLists(id.res, doc, origin.Others.Lists)
 }
 
 // toSource maps an object or a patch that a client wrote to what the cluster
@@ -223,11 +230,14 @@ func (id *identity) referencesToSource(doc document) {
 	if spec := child(doc, "spec"); id.node.served != "" && text(spec, "nodeName") == id.node.served {
 		spec["nodeName"] = id.node.source
 	}
+	for _, l := range id.lists {
+		replaceTexts(doc, l.path, l.toSource)
+	}
 	if id.involved == nil {
 		return
 	}
-	for _, key := range []string{"involvedObject", "regarding"} {
-		id.involved.replace(child(doc, key), id.involved.served, id.involved.source)
+	for _, path := range id.involved.at {
+		id.involved.replace(descend(doc, path), id.involved.served, id.involved.source)
 	}
 }
 
@@ -259,9 +269,12 @@ func (id *identity) toServed(doc document) {
 	if spec := child(doc, "spec"); id.node.source != "" && text(spec, "nodeName") == id.node.source {
 		spec["nodeName"] = id.node.served
 	}
+	for _, l := range id.lists {
+		replaceTexts(doc, l.path, l.toServed)
+	}
 	if id.involved != nil {
-		for _, key := range []string{"involvedObject", "regarding"} {
-			id.involved.replace(child(doc, key), id.involved.source, id.involved.served)
+		for _, path := range id.involved.at {
+			id.involved.replace(descend(doc, path), id.involved.source, id.involved.served)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func TestEventReferences(t *testing.T) {
 	id := &identity{res: eventResource, cluster: "m2", servedName: "e", sourceName: "e", uid: "u", servedRV: "10", sourceRV: "1"}
 	id.learnReferences(
 		document{"involvedObject": document{"name": "web.m2", "uid": "as-served"}},
-		&cache.Origin{Involved: &cache.InvolvedRef{Name: "web", UID: "in-source"}},
+		&cache.Origin{Others: &cache.OtherRefs{Involved: cache.InvolvedRef{Name: "web", UID: "in-source"}}},
 	)
 	for _, key := range []string{"involvedObject", "regarding"} {
 		doc := document{key: document{"kind": "Pod", "name": "web.m2", "uid": "as-served"}}

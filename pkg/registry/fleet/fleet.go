@@ -11,17 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
@@ -55,8 +52,8 @@ type Config struct {
 	Membership   Membership
 	// Clock numbers the events.
 	Clock *sequence.Clock
-	// Resources beside the default ones.
-	Resources []cache.Resource
+	// Resources beside the default ones, or in their place.
+	Resources []Resource
 }
 
 // Fleet is the assembled gateway.
@@ -70,23 +67,17 @@ type Fleet struct {
 
 // New assembles a fleet; nothing runs until Run.
 func New(cfg Config) (*Fleet, error) {
+	resources := with(membercache.DefaultResources(), cfg.Resources)
 	members, err := membercache.New(membercache.Config{
 		Clock:     cfg.Clock,
-		Resources: append(membercache.DefaultResources(), cfg.Resources...),
+		Resources: resources,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
 	}
 	f := &Fleet{cfg: cfg, cache: members, started: time.Now()}
 	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}})
-	classes := proxy.DefaultClasses()
-	for _, r := range cfg.Resources {
-		classes[r.GroupResource()] = proxy.Member
-		if r.FromControlPlane {
-			classes[r.GroupResource()] = proxy.Dual
-		}
-	}
-	f.kinds = proxy.NewKinds(classes)
+	f.kinds = proxy.NewKinds(Classes(cfg.Resources))
 	return f, nil
 }
 
@@ -249,38 +240,4 @@ func present(m membership.Member) gateway.Member {
 		Name: cache.ClusterName(m.Name), UID: string(m.UID), Order: m.Order,
 		Ready: m.Ready, EverSynced: m.EverSynced, Config: m.Read,
 	}
-}
-
-// ParseResources reads --member-resources: RESOURCE.VERSION.GROUP=Kind, with
-// ":cluster" behind it for a kind without namespaces and ":dual" for one of
-// which the control plane holds objects too.
-func ParseResources(values []string) ([]cache.Resource, error) {
-	found := map[schema.GroupVersionResource]cache.Resource{}
-	for _, v := range values {
-		name, rest, _ := strings.Cut(v, "=")
-		gvr, _ := schema.ParseResourceArg(name)
-		kind, options, _ := strings.Cut(rest, ":")
-		if gvr == nil || kind == "" {
-			return nil, fmt.Errorf("--member-resources %q: write RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget or persistentvolumes.v1.=PersistentVolume:cluster", v)
-		}
-		r := cache.Resource{GroupVersionResource: *gvr, Kind: kind, Namespaced: true, Encoding: cache.JSON}
-		if legacyscheme.Scheme.Recognizes(gvr.GroupVersion().WithKind(kind)) {
-			r.Encoding = cache.Protobuf
-		}
-		for option := range strings.SplitSeq(options, ":") {
-			switch option {
-			case "":
-			case "cluster":
-				r.Namespaced = false
-			case "dual":
-				r.FromControlPlane = true
-			default:
-				return nil, fmt.Errorf("--member-resources %q: %q is neither cluster nor dual", v, option)
-			}
-		}
-		found[*gvr] = r
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b cache.Resource) int {
-		return strings.Compare(a.String(), b.String())
-	}), nil
 }

@@ -8,6 +8,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 func TestParseResources(t *testing.T) {
@@ -16,14 +18,15 @@ func TestParseResources(t *testing.T) {
 	claim := cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumeclaims"}, Kind: "PersistentVolumeClaim", Namespaced: true, FromControlPlane: true}
 	tests := []struct {
 		in   []string
-		want []cache.Resource
+		want []Resource
 		bad  bool
 	}{
 		{in: nil},
-		{in: []string{"widgets.v1.example.com=Widget"}, want: []cache.Resource{widget}},
-		{in: []string{"widgets.v1.example.com=Widget", "widgets.v1.example.com=Widget"}, want: []cache.Resource{widget}},
-		{in: []string{"persistentvolumes.v1.=PersistentVolume:cluster"}, want: []cache.Resource{volume}},
-		{in: []string{"persistentvolumeclaims.v1.=PersistentVolumeClaim:dual"}, want: []cache.Resource{claim}},
+		{in: []string{"widgets.v1.example.com=Widget"}, want: []Resource{{Resource: widget}}},
+		{in: []string{"widgets.v1.example.com=Widget", "widgets.v1.example.com=Widget"}, want: []Resource{{Resource: widget}}},
+		{in: []string{"persistentvolumes.v1.=PersistentVolume:cluster"}, want: []Resource{{Resource: volume}}},
+		{in: []string{"persistentvolumeclaims.v1.=PersistentVolumeClaim:dual"}, want: []Resource{{Resource: claim}}},
+		{in: []string{"persistentvolumes.v1.=PersistentVolume:cluster:off"}, want: []Resource{{Resource: volume, Off: true}}},
 		{in: []string{"widgets.v1.example.com"}, bad: true},
 		{in: []string{"widgets=Widget"}, bad: true},
 		{in: []string{"widgets.v1.example.com=Widget:tall"}, bad: true},
@@ -33,5 +36,42 @@ func TestParseResources(t *testing.T) {
 		if (err != nil) != tt.bad || !slices.Equal(got, tt.want) {
 			t.Errorf("%q: got %+v, %v", tt.in, got, err)
 		}
+	}
+}
+
+func TestClassesAndResourcesAgree(t *testing.T) {
+	asked, err := ParseResources([]string{
+		"widgets.v1.example.com=Widget", "endpoints.v1.=Endpoints:off",
+		"persistentvolumeclaims.v1.=PersistentVolumeClaim", "gadgets.v1.example.com=Gadget:dual",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cached := map[schema.GroupResource]proxy.Class{}
+	for _, r := range with(membercache.DefaultResources(), asked) {
+		if _, twice := cached[r.GroupResource()]; twice {
+			t.Errorf("%s is cached twice", r)
+		}
+		cached[r.GroupResource()] = proxy.Member
+		if r.FromControlPlane && r.Kind != "Event" {
+			cached[r.GroupResource()] = proxy.Dual
+		}
+	}
+	classes := Classes(asked)
+	for gr, class := range classes {
+		if class == proxy.Live || gr.Group == "events.k8s.io" {
+			continue
+		}
+		if cached[gr] != class {
+			t.Errorf("%s is routed as %d and cached as %d", gr, class, cached[gr])
+		}
+	}
+	for gr := range cached {
+		if classes[gr] == proxy.Federated {
+			t.Errorf("%s is cached, but its requests never come here", gr)
+		}
+	}
+	if _, ok := cached[schema.GroupResource{Resource: "endpoints"}]; ok {
+		t.Error("a kind that was taken out is cached")
 	}
 }
