@@ -191,8 +191,9 @@ func namesItself(mark string, gvk schema.GroupVersionKind, meta *wire.Meta) bool
 }
 
 // Classify decides whether a member's object stands for one of the control
-// plane and is therefore not served: a managed copy of a dual kind, or a
-// ReplicaSet with a revision stamp that a managed copy controls.
+// plane and is therefore not served: a managed copy of a dual kind, a ReplicaSet
+// with a revision stamp that a managed copy controls, or a ControllerRevision
+// that one controls.
 func Classify(res cache.Resource, cluster cache.ClusterName, meta *wire.Meta, owners Owners) (Target, bool) {
 	if cluster == cache.ControlPlane || !res.FromControlPlane || res.Kind == "Event" {
 		return Target{}, false
@@ -200,11 +201,11 @@ func Classify(res cache.Resource, cluster cache.ClusterName, meta *wire.Meta, ow
 	if t, ok := Mark(res.GroupVersion().WithKind(res.Kind), meta); ok {
 		return t, true
 	}
-	stamp, ok := meta.Annotation(cache.RevisionAnnotation)
-	if !ok {
-		return Target{}, false
-	}
+	stamp, _ := meta.Annotation(cache.RevisionAnnotation)
 	name, uid, ok := strings.Cut(stamp, "/")
+	if KindOfResource(res) == historyKind {
+		name, uid, ok = meta.Name, meta.UID, true // nothing refers to it but a label
+	}
 	if !ok || name == "" || uid == "" {
 		return Target{}, false
 	}
@@ -218,6 +219,10 @@ func Classify(res cache.Resource, cluster cache.ClusterName, meta *wire.Meta, ow
 	}
 	return Target{}, false
 }
+
+// historyKind holds the revisions of StatefulSets and DaemonSets. Those of a
+// managed copy are the member's view of the template's own.
+const historyKind Kind = "apps/ControllerRevision"
 
 // Restore puts the source's own references into an edit.
 func Restore(edit *wire.Edit, table *Table, o *cache.Origin) {

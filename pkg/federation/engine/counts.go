@@ -109,7 +109,7 @@ const revisionPause = 2 * time.Second
 // ReplicaSets.
 func (e *Engine) countRevisions(ctx context.Context, key marks.Key, t *template) error {
 	type update struct {
-		r   *replicaSet
+		r   *revisionRecord
 		sum revision.Counts
 	}
 	var updates []update
@@ -141,7 +141,7 @@ func (e *Engine) countRevisions(ctx context.Context, key marks.Key, t *template)
 	return nil
 }
 
-func (e *Engine) writeCounts(ctx context.Context, key marks.Key, r *replicaSet, sum revision.Counts) error {
+func (e *Engine) writeCounts(ctx context.Context, key marks.Key, r *revisionRecord, sum revision.Counts) error {
 	uid := map[string]any{"uid": r.UID}
 	if r.spec != sum.Desired {
 		if err := e.patchReplicaSet(ctx, key, r, map[string]any{"metadata": uid, "spec": map[string]any{"replicas": sum.Desired}}); err != nil {

@@ -37,7 +37,8 @@ type Engine struct {
 
 	bindings  *bindingCache
 	policies  *policyCache
-	revisions *revisionCache
+	revisions *revisionCache // ReplicaSets of Deployments
+	history   *revisionCache // ControllerRevisions of StatefulSets and DaemonSets
 	needs     *needs
 	schemas   *schemaStore
 	fence     *fenceKeeper
@@ -101,7 +102,8 @@ func New(cfg Config) (*Engine, error) {
 	e.recorder = newRecorder(events)
 	e.bindings = newBindingCache(e)
 	e.policies = newPolicyCache(e)
-	e.revisions = newRevisionCache(e)
+	e.revisions = newRevisionCache(e, replicaSets, replicaSetOf)
+	e.history = newRevisionCache(e, controllerRevisions, controllerRevisionOf)
 	e.fence = newFenceKeeper(e)
 	return e, nil
 }
@@ -218,6 +220,7 @@ func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
 		start(i)
 	}
 	start(e.revisions.informer)
+	start(e.history.informer)
 	for _, k := range defaultKinds {
 		w, err := e.addKind(k)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -20,37 +22,41 @@ import (
 
 var replicaSets = appsv1.SchemeGroupVersion.WithResource("replicasets")
 
-// revisionCache holds what is needed of the control plane's ReplicaSets.
+// revisionCache holds what is needed of the control plane's ReplicaSets, or of
+// its ControllerRevisions.
 type revisionCache struct {
-	engine   *Engine
+	read     func(*unstructured.Unstructured) *revisionRecord
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
-	written map[types.UID]*replicaSet // by own UID; newer than the cache
+	written map[types.UID]*revisionRecord // by own UID; newer than the cache
 }
 
-// replicaSet is a ReplicaSet in the control plane.
-type replicaSet struct {
+// revisionRecord is a ReplicaSet or a ControllerRevision in the control plane.
+type revisionRecord struct {
 	metav1.ObjectMeta
-	owner types.UID
-	spec  int32
-	sum   revision.Counts
+	owner  types.UID
+	hash   string
+	number int64
+	spec   int32           // of a ReplicaSet
+	sum    revision.Counts // of a ReplicaSet
+	digest uint64          // of a ControllerRevision's data
 }
 
 const byOwner = "owner"
 
-func newRevisionCache(e *Engine) *revisionCache {
-	c := &revisionCache{engine: e, informer: newInformer(e.client, replicaSets, nil), written: map[types.UID]*replicaSet{}}
+func newRevisionCache(e *Engine, gvr schema.GroupVersionResource, read func(*unstructured.Unstructured) *revisionRecord) *revisionCache {
+	c := &revisionCache{read: read, informer: newInformer(e.client, gvr, nil), written: map[types.UID]*revisionRecord{}}
 	for _, err := range []error{
 		c.informer.SetTransform(func(obj any) (any, error) {
 			u, ok := obj.(*unstructured.Unstructured)
 			if !ok {
 				return obj, nil
 			}
-			return replicaSetOf(u), nil
+			return read(u), nil
 		}),
 		c.informer.AddIndexers(cache.Indexers{byOwner: func(obj any) ([]string, error) {
-			if r, ok := obj.(*replicaSet); ok && r.owner != "" {
+			if r, ok := obj.(*revisionRecord); ok && r.owner != "" {
 				return []string{string(r.owner)}, nil
 			}
 			return nil, nil
@@ -63,16 +69,25 @@ func newRevisionCache(e *Engine) *revisionCache {
 	return c
 }
 
-func replicaSetOf(u *unstructured.Unstructured) *replicaSet {
-	r := &replicaSet{ObjectMeta: metav1.ObjectMeta{
+func recordOf(u *unstructured.Unstructured, owners ...string) *revisionRecord {
+	r := &revisionRecord{ObjectMeta: metav1.ObjectMeta{
 		Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-		Labels:            map[string]string{revision.HashLabel: u.GetLabels()[revision.HashLabel]},
-		Annotations:       map[string]string{revision.NumberAnnotation: u.GetAnnotations()[revision.NumberAnnotation]},
 		DeletionTimestamp: u.GetDeletionTimestamp(),
 	}}
-	if c := metav1.GetControllerOf(u); c != nil && c.Kind == "Deployment" {
+	if c := metav1.GetControllerOf(u); c != nil && slices.Contains(owners, c.Kind) {
 		r.owner = c.UID
 	}
+	return r
+}
+
+func replicaSetOf(u *unstructured.Unstructured) *revisionRecord {
+	r := recordOf(u, "Deployment")
+	r.hash = u.GetLabels()[revision.HashLabel]
+	n, err := strconv.ParseInt(u.GetAnnotations()[revision.NumberAnnotation], 10, 64)
+	if err != nil {
+		n = 0 // not numbered yet: older than all that are
+	}
+	r.number = n
 	count := func(path ...string) int32 {
 		n, _, _ := unstructured.NestedInt64(u.Object, path...)
 		return int32(n)
@@ -85,19 +100,15 @@ func replicaSetOf(u *unstructured.Unstructured) *replicaSet {
 	return r
 }
 
-func (r *replicaSet) revision() revision.ReplicaSet {
-	n, err := strconv.ParseInt(r.Annotations[revision.NumberAnnotation], 10, 64)
-	if err != nil {
-		n = 0 // not numbered yet: older than all that are
-	}
+func (r *revisionRecord) revision() revision.ReplicaSet {
 	return revision.ReplicaSet{
-		Name: r.Name, UID: r.UID, Hash: r.Labels[revision.HashLabel], Number: n,
+		Name: r.Name, UID: r.UID, Hash: r.hash, Number: r.number,
 		Desired: r.spec, Present: r.sum.Replicas, Deleting: r.DeletionTimestamp != nil,
 	}
 }
 
-// of lists the ReplicaSets of a Deployment.
-func (c *revisionCache) of(owner types.UID) []*replicaSet {
+// of lists the revisions of a template.
+func (c *revisionCache) of(owner types.UID) []*revisionRecord {
 	objs, err := c.informer.GetIndexer().ByIndex(byOwner, string(owner))
 	if err != nil {
 		return nil
@@ -105,9 +116,9 @@ func (c *revisionCache) of(owner types.UID) []*replicaSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := map[types.UID]bool{}
-	out := make([]*replicaSet, 0, len(objs)+1)
+	out := make([]*revisionRecord, 0, len(objs)+1)
 	for _, obj := range objs {
-		r := obj.(*replicaSet)
+		r := obj.(*revisionRecord)
 		seen[r.UID] = true
 		if w := c.written[r.UID]; w != nil {
 			if newer(w.ResourceVersion, r.ResourceVersion) {
@@ -126,8 +137,8 @@ func (c *revisionCache) of(owner types.UID) []*replicaSet {
 	return out
 }
 
-func (c *revisionCache) remember(u *unstructured.Unstructured) *replicaSet {
-	r := replicaSetOf(u)
+func (c *revisionCache) remember(u *unstructured.Unstructured) *revisionRecord {
+	r := c.read(u)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written[r.UID] = r
@@ -155,7 +166,7 @@ func (e *Engine) ensureRevision(ctx context.Context, key marks.Key, t *template,
 	if err != nil {
 		return "", err
 	}
-	known := map[types.UID]*replicaSet{}
+	known := map[types.UID]*revisionRecord{}
 	var sets []revision.ReplicaSet
 	for _, r := range e.revisions.of(t.UID) {
 		known[r.UID] = r
@@ -250,14 +261,14 @@ func revisionObject(t *template, u *unstructured.Unstructured, plan revision.Pla
 }
 
 // renumber makes an earlier revision the newest one.
-func (e *Engine) renumber(ctx context.Context, key marks.Key, r *replicaSet, number int64) error {
+func (e *Engine) renumber(ctx context.Context, key marks.Key, r *revisionRecord, number int64) error {
 	patch := map[string]any{"metadata": map[string]any{"uid": r.UID, "annotations": map[string]any{
 		revision.NumberAnnotation: strconv.FormatInt(number, 10),
 	}}}
 	return e.patchReplicaSet(ctx, key, r, patch)
 }
 
-func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *replicaSet, patch map[string]any, subresources ...string) error {
+func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *revisionRecord, patch map[string]any, subresources ...string) error {
 	raw, err := json.Marshal(patch)
 	if err != nil {
 		return fmt.Errorf("revision %s of %s: %w", r.Name, key, err)

@@ -136,8 +136,13 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	e.mu.Lock()
 	delete(e.finalized, key)
 	e.mu.Unlock()
-	if key.GroupKind() == deploymentKind {
+	switch {
+	case key.GroupKind() == deploymentKind:
 		if d.stamp, err = e.ensureRevision(ctx, key, t, s); err != nil {
+			return err
+		}
+	case hasHistory(key.GroupKind()):
+		if err = e.ensureHistory(ctx, key, t, s); err != nil {
 			return err
 		}
 	}

@@ -156,7 +156,10 @@ func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cach
 		key.Namespace = info.Namespace
 	}
 	exists := apierrors.NewAlreadyExists(groupResource(info), name)
-	switch _, err := c.Get(ctx, key, cache.Version{}); {
+	adopt := adopting(res, n.doc)
+	switch obj, err := c.Get(ctx, key, cache.Version{}); {
+	case err == nil && adopt && obj.Cluster != cache.ControlPlane:
+		return nil // the bare name is the control plane's as soon as it has the object
 	case err == nil:
 		return exists
 	case !errors.Is(err, cache.ErrNotFound):
@@ -170,6 +173,9 @@ func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cach
 			// gets the bare name although others have one of the name too.
 			return nil
 		}
+		if adopt && held && holder != cache.ControlPlane {
+			return nil
+		}
 		exists.ErrStatus.Message += fmt.Sprintf(": another cluster has an object of this name, or is creating one (%s)", clusterText(holder))
 		return exists
 	}
@@ -178,6 +184,20 @@ func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cach
 	}
 	n.release = release
 	return nil
+}
+
+// conflictAnnotation on a template says what becomes of members' own objects of
+// its name; adoptValue has them adopted.
+const (
+	conflictAnnotation = "work.karmada.io/conflict-resolution"
+	adoptValue         = "overwrite"
+)
+
+// adopting says whether a new template of a dual kind asks for the members' own
+// objects of its name.
+func adopting(res cache.Resource, doc document) bool {
+	annotations := child(child(doc, "metadata"), "annotations")
+	return res.FromControlPlane && res.Resource != "events" && strings.EqualFold(text(annotations, conflictAnnotation), adoptValue)
 }
 
 // createNamed reserves the name and sends the object.

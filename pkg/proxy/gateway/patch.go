@@ -63,7 +63,8 @@ func (h *Handler) documentPatch(w http.ResponseWriter, r *http.Request, info *re
 		return err
 	}
 	o, err := h.resolve(r.Context(), info, c, momentOf(doc))
-	if errors.Is(err, cache.ErrNotFound) && t == types.ApplyYAMLPatchType && info.Subresource == "" {
+	asksAnew := err == nil && o.obj.Cluster != cache.ControlPlane && adopting(c.Resource(), doc)
+	if (errors.Is(err, cache.ErrNotFound) || asksAnew) && t == types.ApplyYAMLPatchType && info.Subresource == "" {
 		return h.applyNew(w, r, info, c, doc)
 	}
 	if err != nil {
