@@ -97,7 +97,8 @@ func stop(t testing.TB, hard bool) {
 
 func clientOf(t testing.TB, c interface {
 	Client() (kubernetes.Interface, error)
-}) kubernetes.Interface {
+},
+) kubernetes.Interface {
 	t.Helper()
 	client, err := c.Client()
 	if err != nil {

@@ -87,7 +87,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.MetricsListen, "metrics-listen", o.MetricsListen, "Address of /metrics, /healthz and /readyz, without TLS; empty for none.")
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
-	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual]; the same as multicluster-apiserver's flag.")
+	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual][:off]; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
 	verflag.AddFlags(fs)

@@ -71,8 +71,8 @@ func (o *Options) addOwn(fs *pflag.FlagSet) {
 		"Addresses (host:port) of cluster-gateway processes. Without it the member cache runs inside this process.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil,
 		"Further kinds to cache from the members, as RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget; "+
-			"append :cluster for a kind without namespaces and :dual for one of which the control plane holds objects too. "+
-			"Pods, Events, Nodes and ReplicaSets are always cached.")
+			"append :cluster for a kind without namespaces, :dual for one of which the control plane holds objects too, "+
+			"and :off for one that is cached by default and is not to be. docs/kinds.md lists the defaults.")
 	fs.BoolVar(&o.DefaultPolicy, "default-policy", o.DefaultPolicy,
 		"Install the default ClusterPropagationPolicies, so that workloads run without any policy. Written only where missing.")
 }

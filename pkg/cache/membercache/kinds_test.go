@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -153,6 +154,40 @@ func TestJobOfManagedCronJob(t *testing.T) {
 	o, _ := f.cache.byResource[Jobs.GroupVersionResource].FindSource("m2", "d", "tick-1")
 	if got := o.Fields.Get("status.successful"); got != "2" {
 		t.Errorf("status.successful is %q", got)
+	}
+}
+
+// TestRevisionsOfACopy: the ControllerRevisions of a managed copy are not served,
+// in whatever order they come; a member's own are.
+func TestRevisionsOfACopy(t *testing.T) {
+	for _, copyFirst := range []bool{true, false} {
+		f := newFixture(t)
+		m := meta("db", "copy", "2")
+		m.Labels = map[string]string{cache.ManagedLabel: "true"}
+		m.Annotations = map[string]string{cache.TemplateUIDAnnotation: "template", cache.TemplateAnnotation: "apps/v1/StatefulSet/d/db"}
+		mark := func() {
+			f.put(newCopies(f.cache, "m1", managedResources[1]), &metav1.PartialObjectMetadata{ObjectMeta: m})
+		}
+		history := f.sink("m1", Revisions)
+		if copyFirst {
+			mark()
+		}
+		for name, owner := range map[string]types.UID{"db-1": "copy", "own-1": "unmanaged"} {
+			r := meta(name, name, "3")
+			r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: owner, Controller: new(true)}}
+			f.put(history, &appsv1.ControllerRevision{ObjectMeta: r})
+		}
+		if !copyFirst {
+			mark()
+		}
+		f.cache.Resolve()
+		col := f.cache.byResource[Revisions.GroupVersionResource]
+		if o, ok := col.FindSource("m1", "d", "db-1"); ok {
+			t.Errorf("copy first: %t: a copy's revision is served: %s", copyFirst, o.Key)
+		}
+		if _, ok := col.FindSource("m1", "d", "own-1"); !ok {
+			t.Errorf("copy first: %t: a member's own revision is not served", copyFirst)
+		}
 	}
 }
 

@@ -34,16 +34,20 @@ spec:
   paused: true
   template: {spec: {containers: [{name: z, image: side}, {name: b, image: i2}, {name: a, image: i1, ports: [{containerPort: 80, protocol: TCP}], resources: {limits: {cpu: "1"}}}], args: [x, "y"]}}
 status: {replicas: 1}`, ""},
-		"changed": {`
+		"changed": {
+			`
 metadata: {labels: {app: other}, annotations: {example.com/a: b}}
 spec:
   replicas: 3
   template: {spec: {containers: [{name: a, image: i1, resources: {limits: {cpu: "2"}}}], args: ["y", x]}}`,
-			`metadata.labels.app is "other", wanted "web"; spec.replicas is 3, wanted 5; spec.template.spec.args[0] is "y", wanted "x"; spec.template.spec.args[1] is "x", wanted "y"; spec.template.spec.containers[a].ports is missing; and 2 more`},
-		"shorter list": {`
+			`metadata.labels.app is "other", wanted "web"; spec.replicas is 3, wanted 5; spec.template.spec.args[0] is "y", wanted "x"; spec.template.spec.args[1] is "x", wanted "y"; spec.template.spec.containers[a].ports is missing; and 2 more`,
+		},
+		"shorter list": {
+			`
 metadata: {labels: {app: web}, annotations: {example.com/a: c}}
 spec: {replicas: 5, template: {spec: {containers: [{name: b, image: i2}, {name: a, image: i1, ports: [{containerPort: 80}], resources: {limits: {cpu: "1"}}}], args: [x]}}}`,
-			`metadata.annotations[example.com/a] is "c", wanted "b"; spec.template.spec.args is ["x"], wanted ["x","y"]`},
+			`metadata.annotations[example.com/a] is "c", wanted "b"; spec.template.spec.args is ["x"], wanted ["x","y"]`,
+		},
 	} {
 		if got := Describe(Between(object(t, wanted), object(t, c.have))); got != c.want {
 			t.Errorf("%s: %s\nwant %s", name, got, c.want)
