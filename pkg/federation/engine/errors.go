@@ -20,6 +20,8 @@ var (
 	errOverride         = errors.New("overrides cannot be applied")
 	errUnmanaged        = errors.New("an object of this name that is not managed exists in the cluster and is left alone (conflictResolution Abort)")
 	errHeld             = errors.New("the copy is on hold (" + holdKey + ")")
+	errTemplateHeld     = errors.New("the template is on hold (" + holdKey + ")")
+	errHoldsHeld        = errors.New("the namespace holds a copy that is on hold (" + holdKey + ")")
 	errBeingDeleted     = errors.New("the copy is being deleted in the cluster")
 	errContested        = errors.New("another controller keeps changing fields of the copy; corrections are slowed down")
 )

@@ -18,6 +18,7 @@ const (
 	reasonSynced         = "SyncWorkSucceed"
 	reasonSyncFailed     = "SyncWorkFailed"
 	reasonOverrideFailed = "ApplyOverridePolicyFailed"
+	reasonHeld           = "OnHold"
 	reasonDrift          = "DriftCorrected"
 	reasonConflict       = "UnmanagedObjectExists"
 	reasonForbidden      = "NeverPropagated"

@@ -47,6 +47,7 @@ func builtin(group, version, name, resource string, namespaced bool) kind {
 
 var (
 	namespaceKind  = schema.GroupKind{Kind: "Namespace"}
+	secretKind     = schema.GroupKind{Kind: "Secret"}
 	claimKind      = schema.GroupKind{Kind: "PersistentVolumeClaim"}
 	crdKind        = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 	deploymentGVK  = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}

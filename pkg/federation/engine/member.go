@@ -81,6 +81,8 @@ type applied struct {
 	dropped    string // fields that the member does not know
 	adopted    bool
 	gone       types.UID // template whose copy is known not to be there
+	held       string    // why nothing is written, and what differs
+	keeps      types.UID // deleted template whose held copy stays for now
 	drifts     int
 	driftAt    time.Time
 }
@@ -309,8 +311,14 @@ func (m *member) copyChanged(k kind, old, obj any) {
 		return
 	}
 	key := marks.Key{GroupVersionKind: k.GroupVersionKind, Namespace: last.Namespace, Name: last.Name}
-	if o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.held != n.held || o.UID != n.UID {
+	switch {
+	case o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.UID != n.UID:
 		m.queue.Add(key)
+	case o.held != n.held:
+		m.queue.Add(key)
+		m.holdFlipped(key)
+	case o.Generation != n.Generation && m.record(key).held != "":
+		m.queue.Add(key) // the drift is another
 	}
 	if n == nil && m.engine.template(key) != nil {
 		m.engine.templateQueue.Add(key)

@@ -43,6 +43,7 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 	removals.WithLabelValues(m.name, verdict.String()).Inc()
 	klog.FromContext(ctx).V(1).Info("Judged a copy", "copy", key.String(), "verdict", verdict, "why", why)
 	if verdict != intent.Keep {
+		m.lifted(key)
 		needed := revisionOf(version)
 		if tpl != nil {
 			needed = max(needed, revisionOf(tpl.GetResourceVersion()))
@@ -57,6 +58,11 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 	case intent.Release:
 		return m.release(ctx, key, there)
 	case intent.Keep:
+		if c.Ours && (c.Held || t.Held) {
+			m.showHeld(key, m.engine.template(key), errHeld, why)
+			m.keepHeld(key, t.UID, b.DeletedTemplate)
+			return nil
+		}
 		m.gone(key, t.UID, b.DeletedTemplate)
 	}
 	return nil
@@ -112,6 +118,7 @@ func (e *Engine) liveTemplate(ctx context.Context, key marks.Key) (intent.Templa
 	f := u.GetFinalizers()
 	return intent.Template{
 		Found: true, UID: u.GetUID(), Deleting: u.GetDeletionTimestamp() != nil,
+		Held:      u.GetAnnotations()[marks.Hold] != "",
 		Finalizer: slices.Contains(f, marks.Finalizer), Orphan: slices.Contains(f, metav1.FinalizerOrphanDependents),
 	}, u, nil
 }
@@ -122,6 +129,11 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 		return nil // under way; its end is an event
 	}
 	if key.GroupKind() == namespaceKind {
+		if held := m.heldWithin(key.Name); held != "" {
+			m.showHeld(key, m.engine.template(key), errHoldsHeld, held)
+			m.keepHeld(key, tplUID(tpl), there.templateUID)
+			return nil
+		}
 		foreign, err := m.foreignContents(ctx, key.Name)
 		if err != nil {
 			return err
@@ -151,6 +163,13 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 	}
 	klog.FromContext(ctx).Info("Deleted a copy", "copy", key.String())
 	return errGoing // look again until it is gone
+}
+
+func tplUID(tpl metav1.Object) types.UID {
+	if tpl == nil {
+		return ""
+	}
+	return tpl.GetUID()
 }
 
 // release takes our marks off an object and gives up its fields, which stay as
@@ -198,6 +217,10 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 	if !t.hasFinalizer(marks.Finalizer) {
 		return e.letGo(ctx, key, t)
 	}
+	if t.onHold() {
+		e.heldTemplate(key, t)
+		return nil
+	}
 	if key.GroupKind() == namespaceKind {
 		if s, err := t.shape(); err != nil || len(s.Spec.Finalizers) > 0 {
 			return err // its contents come first
@@ -215,6 +238,8 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 	for _, m := range e.memberList() {
 		switch {
 		case m.record(key).gone == t.UID:
+		case m.keepsHeld(key, t.UID):
+			unreachable = append(unreachable, m.name) // until the hold is lifted
 		case !recorded[m.name] && m.copy(key) == nil && m.filled(key.GroupKind()) == nil:
 		case !m.info().Ready || m.client == nil:
 			if recorded[m.name] || m.copy(key) != nil {

@@ -328,6 +328,7 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	changed := meta.SetStatusCondition(&status.Conditions, scheduled)
 	changed = meta.SetStatusCondition(&status.Conditions, full) || changed
 	changed = setRemarks(&status.Conditions, e.remarks(key, t, d), b.Generation) || changed
+	changed = setHeld(&status.Conditions, e.heldCondition(key, t), b.Generation) || changed
 	if status.SchedulerObservedGeneration != b.Generation {
 		status.SchedulerObservedGeneration, changed = b.Generation, true
 	}

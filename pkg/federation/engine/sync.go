@@ -43,6 +43,9 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 	if d == nil || d.uid != t.UID || d.content != t.content {
 		return nil // the template's worker comes first, and queues this again
 	}
+	if t.onHold() {
+		return m.hold(ctx, key, t, d, errTemplateHeld)
+	}
 	if _, ok := d.targets[m.name]; !ok {
 		if m.copy(key) == nil {
 			m.forget(key)
@@ -50,7 +53,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 		}
 		return m.consider(ctx, key)
 	}
-	if !t.hasFinalizer(marks.Finalizer) || d.isSuspended(m.name) || t.Annotations[marks.Hold] != "" {
+	if !t.hasFinalizer(marks.Finalizer) || d.isSuspended(m.name) {
 		return nil
 	}
 	err := m.apply(ctx, key, t, d)
@@ -71,12 +74,14 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		return err
 	}
 	there := m.copy(key)
+	if there == nil || !there.held {
+		m.lifted(key)
+	}
 	last := m.record(key)
 	if there != nil && there.owned {
 		switch {
 		case there.held:
-			m.fail(key, t, errHeld)
-			return nil
+			return m.hold(ctx, key, t, d, errHeld)
 		case there.DeletionTimestamp != nil:
 			m.fail(key, t, errBeingDeleted)
 			return nil // its end is an event

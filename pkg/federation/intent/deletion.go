@@ -13,6 +13,8 @@ type Template struct {
 	Deleting bool
 	// Finalizer is set when our finalizer is still there.
 	Finalizer bool
+	// Held is an operator's wish to leave the copies alone.
+	Held bool
 	// Orphan is set when the client asked to leave dependents alone.
 	Orphan bool
 }
@@ -67,6 +69,8 @@ func Judge(cluster string, t Template, b Binding, c Copy) (Verdict, string) {
 		return Keep, "the object is not managed by this control plane"
 	case c.Held:
 		return Keep, "the copy is on hold"
+	case t.Held:
+		return Keep, "the template is on hold"
 	case t.Found && t.Deleting && t.Finalizer:
 		return remove(b.Preserve || t.Orphan, "the template is being deleted")
 	case t.Found && t.Deleting:

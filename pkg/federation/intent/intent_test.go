@@ -82,6 +82,8 @@ func TestJudge(t *testing.T) {
 		"no binding":                            {here, Binding{}, copied, Keep},
 		"foreign object":                        {deleting, toM1, Copy{Found: true}, Keep},
 		"on hold":                               {deleting, toM1, Copy{Found: true, Ours: true, Held: true}, Keep},
+		"template on hold, being deleted":       {Template{Found: true, UID: "t", Deleting: true, Finalizer: true, Held: true}, toM1, copied, Keep},
+		"template on hold, left out":            {Template{Found: true, UID: "t", Held: true}, with(func(b *Binding) { b.Targets = []string{"m2"} }), copied, Keep},
 		"copy of an earlier template, left out": {here, with(func(b *Binding) { b.Targets = nil }), Copy{Found: true, Ours: true, TemplateUID: "old"}, Delete},
 	} {
 		if got, why := Judge("m1", c.t, c.b, c.c); got != c.want || why == "" {
@@ -96,7 +98,7 @@ func TestNoDeletionWithoutIntent(t *testing.T) {
 	uid := rapid.SampledFrom([]types.UID{"", "a", "b"})
 	rapid.Check(t, func(t *rapid.T) {
 		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
-		tpl := Template{Found: flag("found"), UID: uid.Draw(t, "uid"), Deleting: flag("deleting"), Finalizer: flag("finalizer"), Orphan: flag("orphan")}
+		tpl := Template{Found: flag("found"), UID: uid.Draw(t, "uid"), Deleting: flag("deleting"), Finalizer: flag("finalizer"), Orphan: flag("orphan"), Held: flag("template held")}
 		b := Binding{
 			Found: flag("binding"), TemplateUID: uid.Draw(t, "buid"), Decided: flag("decided"), Preserve: flag("preserve"),
 			DeletedTemplate: uid.Draw(t, "tomb"), Targets: rapid.SliceOf(rapid.SampledFrom([]string{"m1", "m2"})).Draw(t, "targets"),
@@ -112,7 +114,7 @@ func TestNoDeletionWithoutIntent(t *testing.T) {
 			byPlacement = byPlacement && target != "m1"
 		}
 		byRecord := !tpl.Found && b.Found && b.DeletedTemplate != "" && b.DeletedTemplate == c.TemplateUID
-		if !c.Found || !c.Ours || c.Held || !byDeletion && !byPlacement && !byRecord {
+		if !c.Found || !c.Ours || c.Held || tpl.Held || !byDeletion && !byPlacement && !byRecord {
 			t.Fatalf("%v because %q", v, why)
 		}
 	})

@@ -14,6 +14,9 @@ const (
 	ConditionScheduled = "Scheduled"
 	// ConditionFullyApplied says whether every target holds the present state.
 	ConditionFullyApplied = "FullyApplied"
+	// ConditionHeld says which copies are on hold (isthmus.dev/hold), and what
+	// differs because of that. It is absent when none is.
+	ConditionHeld = "Held"
 )
 
 // ResourceBinding holds the targets of a namespaced template.
@@ -23,6 +26,7 @@ const (
 // +kubebuilder:resource:path=resourcebindings,scope=Namespaced,shortName=rb,categories={karmada-io}
 // +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].status`
 // +kubebuilder:printcolumn:name="FullyApplied",type=string,JSONPath=`.status.conditions[?(@.type=="FullyApplied")].status`
+// +kubebuilder:printcolumn:name="Held",type=string,JSONPath=`.status.conditions[?(@.type=="Held")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceBinding struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -48,6 +52,7 @@ type ResourceBindingList struct {
 // +kubebuilder:resource:path=clusterresourcebindings,scope=Cluster,shortName=crb,categories={karmada-io}
 // +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].status`
 // +kubebuilder:printcolumn:name="FullyApplied",type=string,JSONPath=`.status.conditions[?(@.type=="FullyApplied")].status`
+// +kubebuilder:printcolumn:name="Held",type=string,JSONPath=`.status.conditions[?(@.type=="Held")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterResourceBinding struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -188,7 +193,7 @@ type ResourceBindingStatus struct {
 	// +optional
 	LastScheduledTime *metav1.Time `json:"lastScheduledTime,omitempty"`
 
-	// Conditions Scheduled and FullyApplied.
+	// Conditions Scheduled, FullyApplied and Held.
 	//
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
