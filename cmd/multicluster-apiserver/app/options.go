@@ -11,6 +11,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
 	"github.com/isthmus-dev/isthmus/pkg/registry/admission"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 )
@@ -26,6 +27,7 @@ type Options struct {
 	Gateways        []string
 	MemberResources []string
 	DefaultPolicy   bool
+	Breaker         breaker.Limits
 
 	Kube *kubeapiserver.ServerRunOptions
 
@@ -35,7 +37,7 @@ type Options struct {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	o := &Options{DataDir: DefaultDataDir, DefaultPolicy: true, Kube: kubeapiserver.NewServerRunOptions()}
+	o := &Options{DataDir: DefaultDataDir, DefaultPolicy: true, Breaker: breaker.DefaultLimits(), Kube: kubeapiserver.NewServerRunOptions()}
 	k := o.Kube
 	k.ServiceClusterIPRanges = "10.96.0.0/12"
 	k.EndpointReconcilerType = "none"
@@ -75,10 +77,16 @@ func (o *Options) addOwn(fs *pflag.FlagSet) {
 			"and :off for one that is cached by default and is not to be. docs/kinds.md lists the defaults.")
 	fs.BoolVar(&o.DefaultPolicy, "default-policy", o.DefaultPolicy,
 		"Install the default ClusterPropagationPolicies, so that workloads run without any policy. Written only where missing.")
+	addBreakerFlags(fs, &o.Breaker)
 }
 
 // Complete makes certificates and fills what the inherited flags left open.
 func (o *Options) Complete() (pki.Files, error) {
+	limits, err := completeBreaker(o.Breaker)
+	if err != nil {
+		return pki.Files{}, err
+	}
+	o.Breaker = limits
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
 		return pki.Files{}, fmt.Errorf("--data-dir %q: %w", o.DataDir, err)

@@ -143,7 +143,7 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 // lead runs what only one replica may run.
 func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	federation, err := engine.New(engine.Config{ //nolint:contextcheck // nothing runs until Run, which takes the context
-		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, MayWrite: s.leadership.MayWrite,
+		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, MayWrite: s.leadership.MayWrite, Breaker: s.options.Breaker,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)

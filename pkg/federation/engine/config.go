@@ -17,6 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
 )
 
 // Member is a joined cluster as the engine needs it.
@@ -57,6 +59,8 @@ type Config struct {
 	// ControlPlaneID marks our copies; empty means the UID of the control
 	// plane's namespace kube-system.
 	ControlPlaneID string
+	// Breaker limits what is removed without asking.
+	Breaker breaker.Limits
 	// MayWrite says whether this process still leads: it is asked before every
 	// write to a member, and must not block. Nil means always.
 	MayWrite func() error
@@ -75,6 +79,7 @@ func (c *Config) complete() error {
 	if c.ControlPlane == nil || c.Members == nil {
 		return errors.New("federation engine: ControlPlane and Members are required")
 	}
+	setDefault(&c.Breaker, breaker.DefaultLimits())
 	setDefault(&c.Grace, 40*time.Second)
 	setDefault(&c.StatusInterval, 10*time.Second)
 	setDefault(&c.RequestTimeout, 15*time.Second)

@@ -42,6 +42,7 @@ type Engine struct {
 	needs     *needs
 	schemas   *schemaStore
 	fence     *fenceKeeper
+	breaker   *breakerKeeper
 	shown     shownConditions
 
 	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
@@ -105,6 +106,7 @@ func New(cfg Config) (*Engine, error) {
 	e.revisions = newRevisionCache(e, replicaSets, replicaSetOf)
 	e.history = newRevisionCache(e, controllerRevisions, controllerRevisionOf)
 	e.fence = newFenceKeeper(e)
+	e.breaker = newBreakerKeeper(e)
 	return e, nil
 }
 
@@ -131,12 +133,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.fence.open(ctx); err != nil {
 		return err
 	}
+	if err := e.breaker.load(ctx); err != nil {
+		return err
+	}
 	unsubscribe := e.cfg.Members.Subscribe(func() { e.reloadMembers(ctx) })
 	defer unsubscribe()
 	e.reloadMembers(ctx)
 	defer e.stopMembers()
 	e.fence.checkAll(ctx)
 	wg.Go(func() { e.fence.awaitAcceptances(ctx) })
+	wg.Go(func() { e.breaker.run(ctx) })
+	wg.Go(func() { e.watchOrphans(ctx) })
 	e.primeNeeds()
 
 	e.mu.Lock()

@@ -19,6 +19,7 @@ const (
 	reasonSyncFailed     = "SyncWorkFailed"
 	reasonOverrideFailed = "ApplyOverridePolicyFailed"
 	reasonHeld           = "OnHold"
+	reasonWaits          = "RemovalWaits"
 	reasonDrift          = "DriftCorrected"
 	reasonConflict       = "UnmanagedObjectExists"
 	reasonForbidden      = "NeverPropagated"

@@ -47,6 +47,7 @@ func builtin(group, version, name, resource string, namespaced bool) kind {
 
 var (
 	namespaceKind  = schema.GroupKind{Kind: "Namespace"}
+	daemonSetKind  = schema.GroupKind{Group: "apps", Kind: "DaemonSet"}
 	secretKind     = schema.GroupKind{Kind: "Secret"}
 	claimKind      = schema.GroupKind{Kind: "PersistentVolumeClaim"}
 	crdKind        = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
@@ -60,10 +61,10 @@ func sticky(gk schema.GroupKind) bool {
 	return gk == namespaceKind || gk == claimKind || gk == crdKind
 }
 
-// divisible kinds have spec.replicas that can be divided.
-func divisible(gk schema.GroupKind) bool {
-	return gk == deploymentKind || gk == schema.GroupKind{Group: "apps", Kind: "StatefulSet"}
-}
+// divisibleKinds have spec.replicas that can be divided.
+var divisibleKinds = map[schema.GroupKind]bool{deploymentKind: true, {Group: "apps", Kind: "StatefulSet"}: true}
+
+func divisible(gk schema.GroupKind) bool { return divisibleKinds[gk] }
 
 // hasStatus says whether copies' status is kept and aggregated.
 func hasStatus(gk schema.GroupKind) bool {

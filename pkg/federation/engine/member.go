@@ -81,6 +81,7 @@ type applied struct {
 	dropped    string // fields that the member does not know
 	adopted    bool
 	gone       types.UID // template whose copy is known not to be there
+	waits      string    // the removal that waits for approval
 	held       string    // why nothing is written, and what differs
 	keeps      types.UID // deleted template whose held copy stays for now
 	drifts     int

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strconv"
 
@@ -26,6 +27,8 @@ type template struct {
 	// content is a hash over all that propagation depends on: status writes
 	// do not change it.
 	content uint64
+	// replicas wanted, of kinds that have them.
+	replicas int32
 }
 
 func (t *template) decode() (*unstructured.Unstructured, error) {
@@ -69,8 +72,16 @@ func transformTemplate(obj any) (any, error) {
 			Labels: u.GetLabels(), Annotations: decisive(u.GetAnnotations()), Finalizers: u.GetFinalizers(),
 			DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
-		raw: raw, content: content,
+		raw: raw, content: content, replicas: replicasOf(u),
 	}, nil
+}
+
+func replicasOf(u *unstructured.Unstructured) int32 {
+	n, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas")
+	if err != nil || !found {
+		return 0
+	}
+	return int32(min(n, math.MaxInt32))
 }
 
 // decisive keeps the annotations that decisions read; the others are in raw.

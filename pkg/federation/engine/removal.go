@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 )
@@ -52,6 +53,22 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 			return err
 		}
 	}
+	if verdict == intent.Delete {
+		answer, why, err := m.mayDelete(ctx, key, t, there)
+		if err != nil {
+			return err
+		}
+		switch answer {
+		case breaker.Wait:
+			m.waits(key, why)
+			m.queue.AddAfter(key, askAgain)
+			return nil
+		case breaker.Release:
+			verdict = intent.Release
+		case breaker.Go:
+		}
+	}
+	m.waits(key, "")
 	switch verdict {
 	case intent.Delete:
 		return m.remove(ctx, key, there, tpl)

@@ -36,7 +36,10 @@ type decision struct {
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
 	// basis is the newest revision of the control plane that was decided on.
-	basis     uint64
+	basis uint64
+	// total of replicas; askedLess: the template itself has come to want fewer.
+	total     int32
+	askedLess bool
 	overrides override.Rules
 	overwrite bool
 	suspended bool
@@ -63,7 +66,12 @@ func (e *Engine) setDecision(key marks.Key, d *decision) {
 		return
 	}
 	d.at = time.Now()
-	if was := e.decisions[key]; was != nil && was.content == d.content && maps.Equal(was.targets, d.targets) {
+	was := e.decisions[key]
+	if was != nil && was.uid == d.uid {
+		// As long as nothing else moves, the copies go where the template asked.
+		d.askedLess = d.askedLess || was.askedLess && was.total == d.total && maps.Equal(was.targets, d.targets)
+	}
+	if was != nil && was.content == d.content && maps.Equal(was.targets, d.targets) {
 		d.at = was.at
 	}
 	e.decisions[key] = d
@@ -124,6 +132,8 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if want == nil {
 		return nil
 	}
+	d.total = want.Replicas
+	d.askedLess = b != nil && b.Spec.Resource.UID == t.UID && b.Spec.Replicas > want.Replicas
 	if b, err = e.record(ctx, key, t, b, want, d); err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 			continue
 		}
 		last, there := m.record(key), m.copy(key)
-		p.Applied = last.template == t.UID && last.generation == t.Generation && last.problem == ""
+		p.Applied = last.template == t.UID && last.generation == t.Generation && last.problem == "" && last.waits == ""
 		if there != nil && there.owned {
 			p.Exists, p.Generation = true, there.Generation
 			if last.uid == there.UID {
@@ -97,6 +97,8 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 			p.StaleSince = e.stale(key, info)
 		case d.isSuspended(cluster):
 			problems[cluster] = "dispatching is suspended"
+		case last.waits != "":
+			problems[cluster] = last.waits
 		case last.problem != "":
 			problems[cluster] = last.problem
 		case !p.Applied:

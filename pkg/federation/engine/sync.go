@@ -76,6 +76,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	there := m.copy(key)
 	if there == nil || !there.held {
 		m.lifted(key)
+		if err := m.guardReplicas(ctx, key, d, r, there); err != nil {
+			return err
+		}
 	}
 	last := m.record(key)
 	if there != nil && there.owned {

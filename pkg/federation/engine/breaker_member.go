@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
+	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+)
+
+// askAgain is when a removal that waits is tried again; an answer is acted on
+// at once.
+const askAgain = 30 * time.Second
+
+// size sums up the member's copies, in one namespace or in all.
+func (m *member) size(namespace string) breaker.Size {
+	m.mu.RLock()
+	watches := maps.Clone(m.watches)
+	m.mu.RUnlock()
+	var s breaker.Size
+	for gk, w := range watches {
+		objs := w.informer.GetStore().List
+		if namespace != "" {
+			objs = func() []any {
+				found, err := w.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+				if err != nil {
+					return nil
+				}
+				return found
+			}
+		}
+		for _, obj := range objs() {
+			if c, ok := obj.(*copyRecord); ok && c.owned {
+				s.Objects++
+				s.Replicas += c.weight(gk)
+			}
+		}
+	}
+	return s
+}
+
+// weight is how many Pods the copy stands for.
+func (r *copyRecord) weight(gk schema.GroupKind) int64 {
+	field := ""
+	switch gk {
+	case daemonSetKind:
+		field = "desiredNumberScheduled"
+	case jobKind:
+		field = "active"
+	default:
+		return int64(r.replicas)
+	}
+	status, err := r.decodeStatus()
+	if err != nil {
+		return 0
+	}
+	n, _ := status[field].(int64)
+	return n
+}
+
+// mayDelete asks the breaker about the deletion of a copy.
+func (m *member) mayDelete(ctx context.Context, key marks.Key, t intent.Template, there *copyRecord) (breaker.Verdict, string, error) {
+	if there.DeletionTimestamp != nil {
+		return breaker.Go, "under way", nil
+	}
+	r := breaker.Removal{
+		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
+		Amount: breaker.Amount{Replicas: there.weight(key.GroupKind()), Objects: 1},
+		Token:  "delete " + string(there.UID),
+	}
+	if !t.Found || t.Deleting {
+		r.Class = breaker.Asked
+		var err error
+		if r.Container, err = m.engine.container(ctx, key); err != nil {
+			return breaker.Wait, "", err
+		}
+	}
+	if err := m.weighContents(ctx, key, &r); err != nil {
+		return breaker.Wait, "", err
+	}
+	return m.engine.breaker.ask(ctx, r)
+}
+
+// container names the Namespace or CustomResourceDefinition that is being
+// deleted with the template, by a live read: the template's deletion may be
+// seen first.
+func (e *Engine) container(ctx context.Context, key marks.Key) (string, error) {
+	switch key.GroupKind() {
+	case namespaceKind:
+		return "namespace/" + key.Name, nil
+	case crdKind:
+		return "crd/" + key.Name, nil
+	}
+	if w := e.kindOf(key.GroupKind()); w != nil {
+		name := w.resource + "." + key.Group
+		if e.template(marks.Key{GroupVersionKind: crdKind.WithVersion("v1"), Name: name}) != nil {
+			going, err := e.goingOrGone(ctx, crdKind, name)
+			if err != nil || going {
+				return "crd/" + name, err
+			}
+		}
+	}
+	if key.Namespace == "" {
+		return "", nil
+	}
+	going, err := e.goingOrGone(ctx, namespaceKind, key.Namespace)
+	if err != nil || !going {
+		return "", err
+	}
+	return "namespace/" + key.Namespace, nil
+}
+
+func (e *Engine) goingOrGone(ctx context.Context, gk schema.GroupKind, name string) (bool, error) {
+	w := e.kindOf(gk)
+	if w == nil {
+		return false, fmt.Errorf("%w: kind %s", errStale, gk.Kind)
+	}
+	u, err := e.client.Resource(w.gvr()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s %s: %w", gk.Kind, name, err)
+	}
+	return u.GetDeletionTimestamp() != nil, nil
+}
+
+// weighContents adds what a container takes along: of a deleted one all copies
+// in it, and when its own copy goes, what else the member holds in it.
+func (m *member) weighContents(ctx context.Context, key marks.Key, r *breaker.Removal) error {
+	if r.Container == "" {
+		return nil
+	}
+	switch key.GroupKind() {
+	case namespaceKind:
+		pods, err := m.count(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, key.Name)
+		if err != nil {
+			return err
+		}
+		r.Replicas, r.Contents = pods, breaker.Amount{Replicas: pods, Objects: 1}
+		return nil
+	case crdKind:
+		objects, err := m.countCustom(ctx, key.Name)
+		if err != nil {
+			return err
+		}
+		r.Objects += objects
+		r.Contents = r.Amount
+		return nil
+	}
+	for _, other := range m.engine.memberList() {
+		var s breaker.Size
+		if r.Container == "namespace/"+key.Namespace {
+			s = other.size(key.Namespace)
+		} else {
+			s.Objects = other.countCopies(key.GroupKind())
+		}
+		r.Contents.Replicas += s.Replicas
+		r.Contents.Objects += s.Objects
+	}
+	return nil
+}
+
+func (m *member) countCopies(gk schema.GroupKind) int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if w := m.watches[gk]; w != nil {
+		return int64(len(w.informer.GetStore().ListKeys()))
+	}
+	return 0
+}
+
+// count asks the member how many objects there are.
+func (m *member) count(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int64, error) {
+	list, err := m.client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count %s in %s: %w", gvr.Resource, m.name, err)
+	}
+	n := int64(len(list.Items))
+	if left := list.GetRemainingItemCount(); left != nil {
+		n += *left
+	}
+	return n, nil
+}
+
+// countCustom counts the objects of a CustomResourceDefinition in the member.
+func (m *member) countCustom(ctx context.Context, name string) (int64, error) {
+	w := m.engine.kindOf(crdKind)
+	if w == nil {
+		return 0, fmt.Errorf("%w: kind %s", errStale, crdKind.Kind)
+	}
+	u, err := m.client.Resource(w.gvr()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("CustomResourceDefinition %s in %s: %w", name, m.name, err)
+	}
+	gvr := schema.GroupVersionResource{}
+	gvr.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
+	gvr.Resource, _, _ = unstructured.NestedString(u.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, v := range versions {
+		if version, ok := v.(map[string]any); ok && version["served"] == true {
+			gvr.Version, _ = version["name"].(string)
+		}
+	}
+	if gvr.Version == "" {
+		return 0, nil
+	}
+	return m.count(ctx, gvr, "")
+}
+
+// guardReplicas asks the breaker before a copy shrinks. If it has to wait, the
+// rest of the change is made all the same.
+func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, r *rendered, there *copyRecord) error {
+	want, found, err := unstructured.NestedInt64(r.object.Object, "spec", "replicas")
+	if err != nil || !found || there == nil || !there.owned || int64(there.replicas) <= want {
+		m.waits(key, "")
+		return nil //nolint:nilerr // spec.replicas of a custom resource may be anything
+	}
+	removal := breaker.Removal{
+		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
+		Amount: breaker.Amount{Replicas: int64(there.replicas) - want},
+		Token:  fmt.Sprintf("scale %s %d>%d", there.UID, there.replicas, want),
+	}
+	if d.askedLess {
+		removal.Class = breaker.Asked
+	}
+	verdict, why, err := m.engine.breaker.ask(ctx, removal)
+	if err != nil {
+		return err
+	}
+	if verdict == breaker.Go {
+		m.waits(key, "")
+		return nil
+	}
+	m.waits(key, fmt.Sprintf("%d replicas stay: %s", removal.Replicas, why))
+	m.queue.AddAfter(key, askAgain)
+	if err := unstructured.SetNestedField(r.object.Object, int64(there.replicas), "spec", "replicas"); err != nil {
+		return fmt.Errorf("replicas of %s: %w", key, err)
+	}
+	r.hash, err = appliedHash(r.object.Object)
+	return err
+}
+
+// waits records that a removal waits, or, with an empty text, that none does.
+func (m *member) waits(key marks.Key, why string) {
+	if m.record(key).waits == why {
+		return
+	}
+	m.change(key, func(a *applied) { a.waits = why })
+	if why == "" {
+		m.engine.breaker.settled(m.name, key)
+	}
+	m.engine.statusQueue.Add(key)
+	if t := m.engine.template(key); t != nil && why != "" {
+		m.engine.event(key, t, "Warning", reasonWaits, "%s: %s", m.name, why)
+	}
+}
