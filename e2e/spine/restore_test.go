@@ -17,7 +17,7 @@ import (
 
 // churn changes a ConfigMap through the endpoint until it is stopped.
 func churn(t testing.TB, ns string) (stop func()) {
-	client := clientOf(t, world.system).CoreV1().ConfigMaps(ns)
+	client := labtest.Client(t, world.System).CoreV1().ConfigMaps(ns)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -37,13 +37,13 @@ func churn(t testing.TB, ns string) (stop func()) {
 // nothing to any member until the restore is accepted, over restarts too; then
 // it goes on, and what it does not know stays.
 func TestRestore(t *testing.T) {
-	ns := namespace(t, "restore")
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, duplicated+deployment("steady", 2)+deployment("doomed", 1)+"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: churn}\n", "-n", ns, "apply", "-f", "-")
 	for _, m := range members() {
 		awaitReplicas(t, m, ns, "steady", 2)
 		awaitReplicas(t, m, ns, "doomed", 1)
 	}
-	etcd, backup := filepath.Join(world.system.DataDir(), "etcd"), filepath.Join(world.system.Dir(), "backup")
+	etcd, backup := filepath.Join(world.System.DataDir(), "etcd"), filepath.Join(world.System.Dir(), "backup")
 	stop(t, false)
 	if err := os.RemoveAll(backup); err != nil {
 		t.Fatal(err)
@@ -68,9 +68,9 @@ func TestRestore(t *testing.T) {
 	if err := os.CopyFS(etcd, os.DirFS(backup)); err != nil {
 		t.Fatal(err)
 	}
-	var logs []auditLog
+	var logs []labtest.AuditLog
 	for _, m := range members() {
-		logs = append(logs, auditFromNow(t, m))
+		logs = append(logs, labtest.MemberAudit(t, m))
 	}
 	restart(t)
 	t.Run("stopped", func(t *testing.T) { nothingIsWritten(t, ns, logs) })
@@ -93,7 +93,7 @@ func TestRestore(t *testing.T) {
 		if _, err := getDeployment(t.Context(), t, m, ns, "late"); err != nil {
 			t.Errorf("what was created after the backup, in %s: %v", m.Name(), err)
 		}
-		for _, w := range logs[i].writes(t) {
+		for _, w := range changes(t, logs[i]) {
 			if strings.HasPrefix(w.Verb, "delete") {
 				t.Errorf("deleted in %s: %s", m.Name(), w.RequestURI)
 			}
@@ -103,14 +103,14 @@ func TestRestore(t *testing.T) {
 }
 
 // nothingIsWritten while templates change.
-func nothingIsWritten(t *testing.T, ns string, logs []auditLog) {
+func nothingIsWritten(t *testing.T, ns string, logs []labtest.AuditLog) {
 	kubectl(t, "", "-n", ns, "scale", "deployment/steady", "--replicas=4")
 	for _, m := range members() {
 		awaitCondition(t, m.Name(), "WritesAllowed", "False ControlPlaneBehind")
 	}
 	time.Sleep(5 * time.Second)
 	for i, m := range members() {
-		if w := logs[i].writes(t); len(w) > 0 {
+		if w := changes(t, logs[i]); len(w) > 0 {
 			t.Errorf("a control plane that is behind wrote to %s: %s", m.Name(), describe(w))
 		}
 		d, err := getDeployment(t.Context(), t, m, ns, "steady")
@@ -127,27 +127,42 @@ func nothingIsWritten(t *testing.T, ns string, logs []auditLog) {
 			t.Errorf("restore status does not say %q:\n%s", want, status)
 		}
 	}
-	labtest.Eventually(t, within(20*time.Second), func(context.Context) error {
-		events := kubectl(t, "", "get", "events", "-n", "default", "-o", `jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {.reason}{"\n"}{end}`)
-		if !strings.Contains(events, "Cluster/m1 ControlPlaneBehind") && !strings.Contains(events, "Cluster/m2 ControlPlaneBehind") {
-			return fmt.Errorf("no Event of a Cluster tells of the fence: %s", events)
-		}
-		return nil
-	})
+	awaitEvent(t, "ControlPlaneBehind")
 }
 
 // orphansAreReported: what is left of a lost future is listed.
 func orphansAreReported(t *testing.T, ns string) {
 	labtest.Eventually(t, within(90*time.Second), func(ctx context.Context) error {
-		said, err := world.system.Command(ctx, "orphans")
+		said, err := world.System.Command(ctx, "orphans")
 		if err != nil {
 			return err
 		}
 		for _, m := range []string{"m1", "m2"} {
-			if !strings.Contains(said, m) || !strings.Contains(said, ns+"/late") {
+			if !strings.Contains(said, m+"  ") && !strings.Contains(said, m+" ") || !strings.Contains(said, ns+"/late") {
 				return fmt.Errorf("orphans says:\n%s\nwant late in %s", said, m)
 			}
 		}
 		return nil
+	})
+	awaitEvent(t, "Orphans")
+	late := "apps/v1/Deployment/" + ns + "/late"
+	command(t, "orphans", "delete", "--cluster", "m1", late)
+	command(t, "orphans", "release", "--cluster", "m2", late)
+	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
+		if _, err := getDeployment(ctx, t, world.Member("m1"), ns, "late"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("a deleted orphan: %w", err)
+		}
+		d, err := getDeployment(ctx, t, world.Member("m2"), ns, "late")
+		if err != nil || d.Labels["isthmus.dev/managed"] != "" {
+			return fmt.Errorf("a released orphan: %v, %w", d.Labels, err)
+		}
+		return nil
+	})
+	labtest.Eventually(t, within(60*time.Second), func(ctx context.Context) error {
+		said, err := world.System.Command(ctx, "orphans")
+		if err == nil && strings.Contains(said, ns) {
+			err = fmt.Errorf("settled orphans are listed:\n%s", said)
+		}
+		return err
 	})
 }

@@ -1,63 +1,25 @@
 package spine
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
-const (
-	applyUser    = "system:serviceaccount:isthmus-system:isthmus-apply"
-	readUser     = "system:serviceaccount:isthmus-system:isthmus-read"
-	ourNamespace = "isthmus-system"
-)
+const ourNamespace = "isthmus-system"
 
 // kubectl runs kubectl against the endpoint and fails the test with it.
 func kubectl(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
-	return kubectlAt(t, world.system.Kubeconfig(), stdin, args...)
-}
-
-func kubectlAt(t testing.TB, kubeconfig, stdin string, args ...string) string {
-	t.Helper()
-	out, err := tryKubectl(t, kubeconfig, stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-func tryKubectl(t testing.TB, kubeconfig, stdin string, args ...string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 90*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, world.m1.Artifacts().Path("kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	cmd.WaitDelay = 2 * time.Second
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("kubectl %s: %w\n%s%s", strings.Join(args, " "), err, out.String(), errOut.String())
-	}
-	return out.String(), nil
+	return labtest.MustKubectl(t, world.System.Kubeconfig(), stdin, args...)
 }
 
 // command runs a subcommand of the endpoint's program.
@@ -65,7 +27,7 @@ func command(t testing.TB, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within(2*time.Minute))
 	defer cancel()
-	out, err := world.system.Command(ctx, args...)
+	out, err := world.System.Command(ctx, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +38,7 @@ func restart(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within(3*time.Minute))
 	defer cancel()
-	if err := world.system.Restart(ctx); err != nil {
+	if err := world.System.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,42 +48,13 @@ func stop(t testing.TB, hard bool) {
 	t.Helper()
 	var err error
 	if hard {
-		err = world.system.Kill(endpoint)
+		err = world.System.Kill(endpoint)
 	} else {
-		err = world.system.StopProcess(endpoint, within(30*time.Second))
+		err = world.System.StopProcess(endpoint, within(30*time.Second))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func clientOf(t testing.TB, c interface {
-	Client() (kubernetes.Interface, error)
-},
-) kubernetes.Interface {
-	t.Helper()
-	client, err := c.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// namespace makes one through the endpoint and removes it with the test.
-func namespace(t testing.TB, base string) string {
-	t.Helper()
-	var b [3]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		t.Fatal(err)
-	}
-	ns := base + "-" + hex.EncodeToString(b[:])
-	kubectl(t, "", "create", "namespace", ns)
-	t.Cleanup(func() {
-		if _, err := tryKubectl(t, world.system.Kubeconfig(), "", "delete", "namespace", ns, "--wait=false", "--ignore-not-found"); err != nil {
-			t.Log(err)
-		}
-	})
-	return ns
 }
 
 // deployment is a template of one small container.
@@ -153,7 +86,7 @@ spec:
 `
 
 func getDeployment(ctx context.Context, t testing.TB, m *lab.Member, ns, name string) (*appsv1.Deployment, error) {
-	return clientOf(t, m).AppsV1().Deployments(ns).Get(ctx, name, metav1.GetOptions{})
+	return labtest.Client(t, m).AppsV1().Deployments(ns).Get(ctx, name, metav1.GetOptions{})
 }
 
 // awaitReplicas waits until a copy in a member wants so many.
@@ -171,95 +104,47 @@ func awaitReplicas(t testing.TB, m *lab.Member, ns, name string, want int32) {
 	})
 }
 
-// awaitCondition waits for a condition of a Cluster.
-func awaitCondition(t testing.TB, cluster, condition, want string) {
+// awaitOutput waits until a command of kubectl says something.
+func awaitOutput(t testing.TB, want string, args ...string) {
 	t.Helper()
 	labtest.Eventually(t, within(60*time.Second), func(context.Context) error {
-		said, err := tryKubectl(t, world.system.Kubeconfig(), "", "get", "cluster", cluster,
-			"-o", `jsonpath={range .status.conditions[?(@.type=="`+condition+`")]}{.status} {.reason}: {.message}{end}`)
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(said, want) {
-			return fmt.Errorf("%s of %s says %q, want %q", condition, cluster, said, want)
+		res := labtest.Kubectl(t, world.System.Kubeconfig(), "", args...)
+		if !strings.Contains(res.Out, want) {
+			return fmt.Errorf("kubectl %s says %q (%s), want %q", strings.Join(args, " "), res.Out, res.Err, want)
 		}
 		return nil
 	})
 }
 
-// audited is one request that a member has answered.
-type audited struct {
-	Verb string `json:"verb"`
-	User struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef struct {
-		APIGroup, Resource, Subresource, Namespace, Name string
-	} `json:"objectRef"`
-	RequestURI string           `json:"requestURI"`
-	UserAgent  string           `json:"userAgent"`
-	Received   metav1.MicroTime `json:"requestReceivedTimestamp"`
-}
-
-// changes says whether a request of the engine changes what runs: the fence and
-// our identities aside.
-func (a audited) changes() bool {
-	switch a.Verb {
-	case "create", "update", "patch", "delete", "deletecollection":
-	default:
-		return false
-	}
-	o := a.ObjectRef
-	return o.Namespace != ourNamespace && !strings.HasSuffix(o.APIGroup, "authorization.k8s.io") && !strings.HasSuffix(o.APIGroup, "authentication.k8s.io")
-}
-
-// auditLog reads what is appended to a member's audit log from now on.
-type auditLog struct {
-	path  string
-	begin int64
-}
-
-func auditFromNow(t testing.TB, m *lab.Member) auditLog {
+// awaitCondition waits for a condition of a Cluster.
+func awaitCondition(t testing.TB, cluster, condition, want string) {
 	t.Helper()
-	info, err := os.Stat(m.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return auditLog{m.AuditLog(), info.Size()}
+	awaitOutput(t, want, "get", "cluster", cluster,
+		"-o", `jsonpath={range .status.conditions[?(@.type=="`+condition+`")]}{.status} {.reason}: {.message}{end}`)
 }
 
-// writes are the changes that the engine made.
-func (l auditLog) writes(t testing.TB) []audited {
+// awaitEvent waits for an Event of a Cluster.
+func awaitEvent(t testing.TB, reason string) {
 	t.Helper()
-	f, err := os.Open(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	if _, err := f.Seek(l.begin, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []audited
-	for line := range bytes.Lines(data) {
-		var a audited
-		var syntax *json.SyntaxError
-		if err := json.Unmarshal(line, &a); errors.As(err, &syntax) {
-			continue // begun in the middle, or being written
-		} else if err != nil {
-			t.Fatalf("%s: %v: %.200s", l.path, err, line)
-		}
-		if a.changes() && (a.User.Username == applyUser || a.User.Username == readUser) {
+	awaitOutput(t, " "+reason+"\n", "get", "events", "-n", "default", "-o",
+		`jsonpath={range .items[?(@.involvedObject.kind=="Cluster")]}{.involvedObject.name} {.reason}{"\n"}{end}`)
+}
+
+// changes of what runs that the product made: its fence and identities aside.
+func changes(t testing.TB, log labtest.AuditLog) []labtest.Audited {
+	t.Helper()
+	var out []labtest.Audited
+	for _, a := range log.Read(t) {
+		o := a.ObjectRef
+		ours := o.Namespace == ourNamespace || strings.HasSuffix(o.APIGroup, "authorization.k8s.io") || strings.HasSuffix(o.APIGroup, "authentication.k8s.io")
+		if a.Writes() && !ours && (a.User.Username == labtest.ApplyUser || a.User.Username == labtest.ReadUser) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func describe(all []audited) string {
+func describe(all []labtest.Audited) string {
 	var b strings.Builder
 	for _, a := range all[:min(len(all), 10)] {
 		fmt.Fprintf(&b, "%s %s (%s)\n", a.Verb, a.RequestURI, a.UserAgent)
