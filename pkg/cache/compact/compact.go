@@ -70,11 +70,20 @@ func (l Labels) Get(label string) string {
 	return v
 }
 
+// Len is the number of labels.
+func (l Labels) Len() (n int) {
+	for range l.All() {
+		n++
+	}
+	return n
+}
+
 // Fields holds the values of selectable fields, whose names are shared by all
 // objects of a kind. It implements fields.Fields.
 type Fields struct {
 	names  []string
 	packed string
+	values []string // in the place of packed
 }
 
 var _ fields.Fields = (*Fields)(nil)
@@ -89,14 +98,34 @@ func MakeFields(names, values []string) *Fields {
 	return &Fields{names: names, packed: string(buf)}
 }
 
+// FieldsOf holds values as they are, for objects that live briefly.
+func FieldsOf(names, values []string) Fields { return Fields{names: names, values: values} }
+
+// Values yields the values in the order of their names.
+func (f *Fields) Values() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		rest := f.packed
+		for i := range f.names {
+			var value string
+			if f.values != nil {
+				value = f.values[i]
+			} else {
+				value, rest = cutString(rest)
+			}
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}
+
 func (f *Fields) lookup(field string) (string, bool) {
-	rest := f.packed
-	for _, name := range f.names {
-		var value string
-		value, rest = cutString(rest)
-		if name == field {
+	i := 0
+	for value := range f.Values() {
+		if f.names[i] == field {
 			return value, true
 		}
+		i++
 	}
 	return "", false
 }

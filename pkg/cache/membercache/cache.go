@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
 	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
@@ -52,6 +53,7 @@ type Cache struct {
 	index       *references.Index
 	collections []*collection
 	byResource  map[schema.GroupVersionResource]*collection
+	arena       *arena.Arena
 	counters    counters
 	identities  identities
 
@@ -83,6 +85,7 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{
 		cfg:        cfg,
+		arena:      arena.New(),
 		byResource: map[schema.GroupVersionResource]*collection{},
 		sources:    map[cache.ClusterName]*source{},
 		dirty:      map[cache.ClusterName]merge.Changes{},
@@ -136,7 +139,7 @@ func (c *Cache) newCollection(res cache.Resource, pods, nodes *merge.Collection)
 	}
 	m := merge.New(merge.Config{
 		Resource: res, Clock: c.cfg.Clock, Limits: limits, Now: c.cfg.Now,
-		Index: c.index, Pods: pods, Nodes: nodes, Moved: c.movedOf(res),
+		Index: c.index, Arena: c.arena, Pods: pods, Nodes: nodes, Moved: c.movedOf(res),
 	})
 	m.OnError(func(err error, cluster cache.ClusterName) {
 		c.counters.dropped.WithLabelValues(res.Resource).Inc()
@@ -211,6 +214,7 @@ func (c *Cache) Run(ctx context.Context) {
 		s.start(ctx)
 	}
 	c.mu.Unlock()
+	c.feeds.Go(func() { c.rest(ctx) })
 	tick := c.cfg.Now.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {

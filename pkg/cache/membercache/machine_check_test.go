@@ -139,6 +139,7 @@ func TestMachine(t *testing.T) {
 			"resume":      m.resume,
 			"reserve":     m.reserve,
 			"release":     m.release,
+			"pack":        m.pack,
 			"pass":        m.pass,
 			"watch":       m.watch,
 		})

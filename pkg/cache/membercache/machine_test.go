@@ -328,6 +328,13 @@ func (m *machine) pass(t *rapid.T) {
 	}
 }
 
+// pack brings to rest what the cache holds.
+func (m *machine) pack(*rapid.T) {
+	for _, col := range m.cache.collections {
+		col.Store().PackAll()
+	}
+}
+
 func (m *machine) watch(t *rapid.T) {
 	res := rapid.SampledFrom([]cache.Resource{Pods, Nodes}).Draw(t, "resource")
 	col := m.col(res)

@@ -5,58 +5,23 @@ package membercache
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
+	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
-
-// realisticPod is about what a Deployment's Pod weighs: 4.4 KB in protobuf.
-func realisticPod(i int) *corev1.Pod {
-	app := fmt.Sprintf("app-%d", i/50)
-	now := metav1.NewTime(time.Unix(1750000000+int64(i), 0))
-	fields := make([]byte, 0, 2600)
-	for len(fields) < 1300 {
-		fields = fmt.Appendf(fields, `"f:key-%d":{".":{},"f:name":{},"f:value":{}},`, len(fields))
-	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: fmt.Sprintf("team-%d", i/1000), Name: fmt.Sprintf("%s-7d9f8c6b5d-%05d", app, i),
-			UID: types.UID(fmt.Sprintf("%08x-aaaa-bbbb-cccc-%012x", i, i)), ResourceVersion: fmt.Sprint(1000 + i),
-			CreationTimestamp: now,
-			Labels:            map[string]string{"app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "shop", "pod-template-hash": "7d9f8c6b5d", "tier": "backend"},
-			Annotations:       map[string]string{"prometheus.io/scrape": "true", "checksum/config": fmt.Sprintf("%064d", i/50)},
-			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app + "-7d9f8c6b5d", UID: types.UID(fmt.Sprintf("rs-%030d", i/50)), Controller: new(true)}},
-			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsV1: metav1.NewFieldsV1(string(fields))},
-				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", Subresource: "status", FieldsV1: metav1.NewFieldsV1(string(fields[:900]))},
-			},
-		},
-		Spec: corev1.PodSpec{
-			NodeName: fmt.Sprintf("node-%d", i%200), RestartPolicy: "Always", SchedulerName: "default-scheduler", ServiceAccountName: "default",
-			Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/shop/" + app + ":v1.2.3", Env: make([]corev1.EnvVar, 0, 12)}},
-		},
-		Status: corev1.PodStatus{
-			Phase: "Running", PodIP: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255),
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Ready: true, ImageID: fmt.Sprintf("sha256:%064d", i/50), ContainerID: fmt.Sprintf("containerd://%064d", i)}},
-		},
-	}
-	for e := range 12 {
-		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", e), Value: fmt.Sprintf("value of %s %d", app, e)})
-	}
-	for _, c := range []corev1.PodConditionType{"Initialized", "Ready", "ContainersReady", "PodScheduled"} {
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: c, Status: "True", LastTransitionTime: now})
-	}
-	return pod
-}
 
 func heap() uint64 {
 	runtime.GC()
@@ -66,9 +31,42 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestOverheadPerPod bounds what a Pod costs beyond its bytes.
-func TestOverheadPerPod(t *testing.T) {
-	const pods = 20000
+// resident is the memory of this process that is not backed by files, in bytes.
+func resident(t testing.TB) int64 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Skip("no RssAnon")
+	return 0
+}
+
+// podCount is how many Pods are measured; a million takes minutes:
+//
+//	ISTHMUS_PODS=1000000 go test ./pkg/cache/membercache -run MemoryPerPod -v -timeout 60m
+func podCount(t testing.TB) int {
+	if v := os.Getenv("ISTHMUS_PODS"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return 5000
+}
+
+// measured is a cache with realistic Pods of two clusters, fed as they come
+// over the wire.
+func measured(t testing.TB, pods int) (*Cache, []*merge.Source) {
 	seq, err := sequence.Open(context.Background(), clock.RealClock{}, &sequence.Memory{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -78,30 +76,69 @@ func TestOverheadPerPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	col := c.byResource[Pods.GroupVersionResource]
-	source := col.Join("m1", 1, false)
-	before := heap()
-	source.Begin()
-	var put time.Duration
-	for i := range pods {
-		raw, err := realisticPod(i).Marshal()
+	sources := []*merge.Source{col.Join("m1", 1, false), col.Join("m2", 2, false)}
+	for _, s := range sources {
+		s.Begin()
+	}
+	for n, i := range inOrder(pods) { // as an API server sends them
+		raw, err := cachetest.RealisticPod(i).Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
-		if err := source.Put(raw); err != nil {
+		if err := sources[n%2].Put(raw); err != nil {
 			t.Fatal(err)
 		}
-		put += time.Since(start)
 	}
-	source.End("100000")
-	used := heap() - before
-	stats := col.Stats()
-	history := col.Store().History()
-	perPod, overhead := used/pods, (int64(used)-stats.Bytes)/pods
-	t.Logf("%d bytes a Pod, %d of them beyond its %d bytes; history of %d events; %s a Put", perPod, overhead, stats.Bytes/pods, stats.Log, put/pods)
-	_ = history
-	if overhead > 1024 {
-		t.Errorf("a Pod costs %d bytes beyond its own", overhead)
+	for _, s := range sources {
+		s.End("100000")
+	}
+	return c, sources
+}
+
+// inOrder gives the numbers of Pods in the order of their keys.
+func inOrder(pods int) []int {
+	type numbered struct {
+		key string
+		i   int
+	}
+	all := make([]numbered, pods)
+	for i := range all {
+		namespace, name := cachetest.RealisticKey(i)
+		all[i] = numbered{namespace + "/" + name, i}
+	}
+	slices.SortFunc(all, func(a, b numbered) int { return strings.Compare(a.key, b.key) })
+	order := make([]int, pods)
+	for n, a := range all {
+		order[n] = a.i
+	}
+	return order
+}
+
+// TestMemoryPerPod bounds what a Pod costs at rest, index and history included.
+func TestMemoryPerPod(t *testing.T) {
+	pods := podCount(t)
+	if raw, err := cachetest.RealisticPod(1).Marshal(); err != nil {
+		t.Fatal(err)
+	} else if encoder := raw; len(encoder) < 5000 {
+		t.Fatalf("a Pod of %d bytes is not realistic", len(encoder))
+	}
+	debug.FreeOSMemory()
+	before := resident(t)
+	start := time.Now()
+	c, _ := measured(t, pods)
+	t.Logf("filled in %s, RSS %d MiB more", time.Since(start), (resident(t)-before)>>20)
+	col := c.byResource[Pods.GroupVersionResource]
+	col.Store().PackAll()
+	debug.FreeOSMemory()
+	time.Sleep(100 * time.Millisecond)
+	debug.FreeOSMemory()
+	used := resident(t) - before
+	live, mapped := c.arena.Stats()
+	stats, history := col.Stats(), col.Store().History()
+	t.Logf("%d Pods of %d bytes: RSS %d bytes a Pod; heap %d MiB, arena %d of %d MiB, history of %d events in %d MiB",
+		pods, stats.Bytes/int64(pods), used/int64(pods), heap()>>20, live>>20, mapped>>20, stats.Log, history.Bytes>>20)
+	if perPod := (used - history.Bytes) / int64(pods); perPod > 2048 {
+		t.Errorf("a Pod costs %d bytes at rest, without the history", perPod)
 	}
 	runtime.KeepAlive(c)
 }
@@ -119,7 +156,7 @@ func BenchmarkPut(b *testing.B) {
 	source := c.byResource[Pods.GroupVersionResource].Join("m1", 1, false)
 	pods := make([][]byte, 1000)
 	for i := range pods {
-		if pods[i], err = realisticPod(i).Marshal(); err != nil {
+		if pods[i], err = cachetest.RealisticPod(i).Marshal(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -22,7 +22,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
 	"github.com/isthmus-dev/isthmus/pkg/cache/names"
+	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/store"
@@ -36,6 +38,8 @@ type Config struct {
 	Limits   store.Limits
 	Now      clock.WithTicker
 	Index    *references.Index
+	// Arena holds what is packed.
+	Arena *arena.Arena
 	// Pods and Nodes are the collections that references lead to; nil where
 	// they are not cached, or for these kinds themselves.
 	Pods, Nodes *Collection
@@ -74,12 +78,17 @@ func New(cfg Config) *Collection {
 	if cfg.Moved == nil {
 		cfg.Moved = func(cache.ClusterName, cache.Key) {}
 	}
+	packer := &pack.Packer{Arena: cfg.Arena}
+	table := wire.FieldsOf(cfg.Resource.Group, cfg.Resource.Kind)
+	if table != nil {
+		packer.Fields = table.Names
+	}
 	c := &Collection{
 		Config:  cfg,
-		table:   wire.FieldsOf(cfg.Resource.Group, cfg.Resource.Kind),
+		table:   table,
 		look:    references.Lookup{Owners: cfg.Index, Renames: cfg.Index.Renames(), Table: references.TableOf(cfg.Resource)},
 		kind:    references.KindOfResource(cfg.Resource),
-		store:   store.New(cfg.Clock.Next(), cfg.Limits, cfg.Now),
+		store:   store.New(cfg.Clock.Next(), cfg.Limits, cfg.Now, packer),
 		sources: map[cache.ClusterName]*Source{},
 		hidden:  map[names.Holder]*hidden{},
 		moved:   make(chan struct{}),

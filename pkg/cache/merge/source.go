@@ -161,6 +161,19 @@ func (s *Source) overtaken(r record) bool {
 
 // Put takes the state of one object. raw is not kept.
 func (s *Source) Put(raw []byte) error {
+	defer s.relieve()
+	return s.take(raw)
+}
+
+// relieve packs what was put where it has become too much: a feed goes no
+// faster than that.
+func (s *Source) relieve() {
+	if s.c.store.Pressed() {
+		s.c.store.Pack()
+	}
+}
+
+func (s *Source) take(raw []byte) error {
 	r, err := s.read(raw)
 	if err != nil {
 		return err

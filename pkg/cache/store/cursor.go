@@ -44,9 +44,14 @@ func (s *Store) Watch(ctx context.Context, rv uint64) (*Cursor, error) {
 // Next implements cache.Watcher.
 func (c *Cursor) Next(ctx context.Context) ([]*cache.Event, error) {
 	for {
-		events, wake, err := c.poll()
-		if err != nil || len(events) > 0 {
-			return events, err
+		ready, wake, err := c.poll()
+		if err != nil {
+			return nil, err
+		}
+		if ready.len() > 0 {
+			events := ready.read()
+			c.advance(events[len(events)-1].RV)
+			return events, nil
 		}
 		select {
 		case <-wake:
@@ -57,23 +62,22 @@ func (c *Cursor) Next(ctx context.Context) ([]*cache.Event, error) {
 }
 
 // poll returns what is ready, or the channel that is closed when there is more.
-func (c *Cursor) poll() ([]*cache.Event, <-chan struct{}, error) {
+func (c *Cursor) poll() (part, <-chan struct{}, error) {
 	s := c.store
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if c.next < s.log.first {
-		return nil, nil, s.expire(c.progress, s.log.from)
+		return part{}, nil, s.expire(c.progress, s.log.from)
 	}
-	if events := s.log.read(c.next); len(events) > 0 {
-		c.next += uint64(len(events))
-		c.advance(events[len(events)-1].RV)
-		return events, nil, nil
+	if ready := s.log.at(c.next, s.log.end()); ready.len() > 0 {
+		c.next += uint64(ready.len()) //nolint:gosec // a length
+		return ready, nil, nil
 	}
 	if s.closed {
-		return nil, nil, cache.ErrClosed
+		return part{}, nil, cache.ErrClosed
 	}
 	c.advance(s.head)
-	return nil, s.wake, nil
+	return part{}, s.wake, nil
 }
 
 func (c *Cursor) advance(rv uint64) {

@@ -7,17 +7,49 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
-// overhead is what an event costs beyond the bytes of its object.
-const overhead = 512
+// overhead is what an event costs beyond the bytes of its object, and what
+// remains of that once it is packed.
+const (
+	overhead       = 1024
+	packedOverhead = 32
+)
 
-// chunk is a run of events. Its slice has its full capacity from the start and
-// is only appended to, so that a reader may keep a part of it without a copy.
+// chunk is a run of events: as they are, or packed. The slice of events has its
+// full capacity from the start and is only appended to, so that a reader may
+// keep a part of it without a copy.
 type chunk struct {
-	events []*cache.Event
+	events []*cache.Event // nil when packed
 	bytes  int64
+	packed *packedEvents
 }
 
-const chunkEvents = 256
+func (c *chunk) len() int {
+	if c.packed != nil {
+		return len(c.packed.marks)
+	}
+	return len(c.events)
+}
+
+func (c *chunk) rv(i int) uint64 {
+	if c.packed != nil {
+		return c.packed.marks[i].rv
+	}
+	return c.events[i].RV
+}
+
+func (c *chunk) time(i int) time.Time {
+	if c.packed != nil {
+		return time.Unix(0, c.packed.marks[i].time)
+	}
+	return c.events[i].Time
+}
+
+func (c *chunk) last() int { return c.len() - 1 }
+
+const (
+	chunkEvents = 64
+	chunkBytes  = 512 << 10
+)
 
 // log is the history in RV order: every event above from.
 //
@@ -31,7 +63,9 @@ type log struct {
 	starts []uint64 // position of the first event of each chunk
 	count  int
 	bytes  int64
-	fresh  uint64 // position of the oldest event that may have a memo
+	// unpacked is the part of bytes that is not packed.
+	unpacked int64
+	fresh    uint64 // position of the oldest event that may have a memo
 }
 
 func newLog(from uint64, limits Limits) log {
@@ -42,21 +76,18 @@ func (l *log) len() int { return l.count }
 
 func (l *log) end() uint64 { return l.first + uint64(l.count) }
 
-// weight is what an event keeps alive that the tree does not.
+// weight is what an event keeps alive. The state before it was the state of an
+// event before it, or is packed.
 func weight(e *cache.Event) int64 {
-	w := int64(overhead)
-	if e.Prev != nil {
-		w += int64(e.Prev.Body.Len())
+	if raw, ok := e.Object.Body.(cache.Bytes); ok {
+		return int64(overhead + len(raw))
 	}
-	if e.Type == cache.Deleted {
-		w += int64(e.Object.Body.Len())
-	}
-	return w
+	return overhead
 }
 
 func (l *log) append(e *cache.Event) {
 	last := len(l.chunks) - 1
-	if last < 0 || len(l.chunks[last].events) == chunkEvents || l.chunks[last].bytes > l.limits.Bytes/32 {
+	if last < 0 || l.chunks[last].packed != nil || l.chunks[last].len() == chunkEvents || l.chunks[last].bytes > min(chunkBytes, l.limits.Bytes/32) {
 		l.starts = append(l.starts, l.end())
 		l.chunks = append(l.chunks, &chunk{events: make([]*cache.Event, 0, chunkEvents)})
 		last++
@@ -66,6 +97,7 @@ func (l *log) append(e *cache.Event) {
 	w := weight(e)
 	c.bytes += w
 	l.bytes += w
+	l.unpacked += w
 	l.count++
 	for l.bytes > l.limits.Bytes && len(l.chunks) > 1 {
 		l.dropFirst()
@@ -76,8 +108,7 @@ func (l *log) append(e *cache.Event) {
 // it is as old; the log may be empty then.
 func (l *log) trim(now time.Time) {
 	for len(l.chunks) > 0 {
-		events := l.chunks[0].events
-		if now.Sub(events[len(events)-1].Time) <= l.limits.Age {
+		if c := l.chunks[0]; now.Sub(c.time(c.last())) <= l.limits.Age {
 			break
 		}
 		l.dropFirst()
@@ -87,10 +118,13 @@ func (l *log) trim(now time.Time) {
 
 func (l *log) dropFirst() {
 	c := l.chunks[0]
-	l.from = c.events[len(c.events)-1].RV
-	l.first += uint64(len(c.events))
-	l.count -= len(c.events)
+	l.from = c.rv(c.last())
+	l.first += uint64(c.len())
+	l.count -= c.len()
 	l.bytes -= c.bytes
+	if c.packed == nil {
+		l.unpacked -= c.bytes
+	}
 	l.chunks[0] = nil
 	l.chunks, l.starts = l.chunks[1:], l.starts[1:]
 	if len(l.chunks) == 0 {
@@ -106,46 +140,59 @@ const memoAge = 10 * time.Second
 func (l *log) forgetMemos(before time.Time) {
 	l.fresh = max(l.fresh, l.first)
 	for l.fresh < l.end() {
-		events := l.read(l.fresh)
-		for _, e := range events {
-			if !e.Time.Before(before) {
-				return
-			}
-			e.Memo.Forget()
-			l.fresh++
+		i := l.chunkOf(l.fresh)
+		c := l.chunks[i]
+		if c.packed != nil {
+			l.fresh = l.starts[i] + uint64(c.len())
+			continue
 		}
+		e := c.events[l.fresh-l.starts[i]]
+		if !e.Time.Before(before) {
+			return
+		}
+		e.Memo.Forget()
+		l.fresh++
 	}
+}
+
+// chunkOf is the index of the chunk that has a position.
+func (l *log) chunkOf(pos uint64) int {
+	return sort.Search(len(l.starts), func(i int) bool { return l.starts[i] > pos }) - 1
 }
 
 // position is that of the first event above rv.
 func (l *log) position(rv uint64) uint64 {
-	i := sort.Search(len(l.chunks), func(i int) bool {
-		events := l.chunks[i].events
-		return events[len(events)-1].RV > rv
-	})
+	i := sort.Search(len(l.chunks), func(i int) bool { return l.chunks[i].rv(l.chunks[i].last()) > rv })
 	if i == len(l.chunks) {
 		return l.end()
 	}
-	events := l.chunks[i].events
-	return l.starts[i] + uint64(sort.Search(len(events), func(j int) bool { return events[j].RV > rv }))
+	c := l.chunks[i]
+	return l.starts[i] + uint64(sort.Search(c.len(), func(j int) bool { return c.rv(j) > rv }))
 }
 
-// read returns the events of one chunk from a position on; the slice is the
-// log's own and must not be written to.
-func (l *log) read(pos uint64) []*cache.Event {
-	if pos < l.first || pos >= l.end() {
-		return nil
+// part is a run of events of one chunk that may have to be unpacked yet, which
+// is done without a lock.
+type part struct {
+	events   []*cache.Event
+	packed   *packedEvents
+	from, to int
+}
+
+func (p part) len() int { return p.to - p.from }
+
+func (p part) read() []*cache.Event {
+	if p.packed != nil {
+		p.events = p.packed.read()
 	}
-	i := sort.Search(len(l.starts), func(i int) bool { return l.starts[i] > pos }) - 1
-	events := l.chunks[i].events
-	return events[pos-l.starts[i] : len(events) : len(events)]
+	return p.events[p.from:p.to:p.to]
 }
 
 // backwards calls fn for at most limit events, the newest first, until it
 // returns false.
 func (l *log) backwards(limit int, fn func(*cache.Event) bool) {
 	for i := len(l.chunks) - 1; i >= 0; i-- {
-		events := l.chunks[i].events
+		c := l.chunks[i]
+		events := part{events: c.events, packed: c.packed, to: c.len()}.read()
 		for j := len(events) - 1; j >= 0; j-- {
 			if limit--; limit < 0 || !fn(events[j]) {
 				return
@@ -154,14 +201,25 @@ func (l *log) backwards(limit int, fn func(*cache.Event) bool) {
 	}
 }
 
-// between returns the events in (after, upTo] as slices of the log's own.
-func (l *log) between(after, upTo uint64) (all [][]*cache.Event) {
+// at returns what a chunk has from a position on, up to another.
+func (l *log) at(pos, end uint64) part {
+	end = min(end, l.end())
+	if pos < l.first || pos >= end {
+		return part{}
+	}
+	i := l.chunkOf(pos)
+	c, start := l.chunks[i], l.starts[i]
+	to := int(min(uint64(c.len()), end-start))                                      //nolint:gosec // at most chunkEvents
+	return part{events: c.events, packed: c.packed, from: int(pos - start), to: to} //nolint:gosec // at most chunkEvents
+}
+
+// between returns the events in (after, upTo].
+func (l *log) between(after, upTo uint64) (all []part) {
 	end := l.position(upTo)
 	for pos := l.position(after); pos < end; {
-		events := l.read(pos)
-		events = events[:min(uint64(len(events)), end-pos)]
-		all = append(all, events)
-		pos += uint64(len(events))
+		p := l.at(pos, end)
+		all = append(all, p)
+		pos += uint64(p.len()) //nolint:gosec // a length
 	}
 	return all
 }

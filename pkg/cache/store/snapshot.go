@@ -6,28 +6,41 @@ import (
 	"time"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 )
 
 // Snapshot is one moment of a collection. It never changes.
 type Snapshot struct {
-	rv   uint64
-	tree *tree
+	rv    uint64
+	count int
+	hot   *hotTree
+	base  *base
 }
 
 // RV implements cache.Snapshot.
 func (s *Snapshot) RV() uint64 { return s.rv }
 
 // Len implements cache.Snapshot.
-func (s *Snapshot) Len() int { return s.tree.Len() }
+func (s *Snapshot) Len() int { return s.count }
 
 // Ascend implements cache.Snapshot.
 func (s *Snapshot) Ascend(from cache.Key, fn func(*cache.Object) bool) {
-	s.tree.AscendGreaterOrEqual(&cache.Object{Key: from}, fn)
+	s.walk(from, func(_ *pack.Block, objects []*cache.Object) bool {
+		for _, o := range objects {
+			if !fn(o) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // Get finds one object.
 func (s *Snapshot) Get(key cache.Key) (*cache.Object, bool) {
-	return s.tree.Get(&cache.Object{Key: key})
+	if e, ok := s.hot.Get(entry{object: &cache.Object{Key: key}}); ok {
+		return e.object, !e.gone
+	}
+	return s.base.get(key)
 }
 
 // Snapshot returns the moment that a version asks for.
@@ -50,7 +63,7 @@ func (s *Store) Present() *Snapshot {
 
 func (s *Store) currentLocked() *Snapshot {
 	if s.current == nil {
-		s.current = &Snapshot{rv: s.head, tree: s.tree.Clone()}
+		s.current = &Snapshot{rv: s.head, count: s.count, hot: s.hot.Clone(), base: s.base}
 		s.recent.put(s.current, s.clock.Now())
 	}
 	return s.current
@@ -59,17 +72,13 @@ func (s *Store) currentLocked() *Snapshot {
 // exact finds a snapshot of the past, or undoes history on a clone of the next
 // younger one. Only the clone is made under the lock.
 func (s *Store) exact(rv uint64) (*Snapshot, error) {
-	snap, undo, err := s.base(rv)
+	snap, undo, err := s.younger(rv)
 	if err != nil || len(undo) == 0 {
 		return snap, err
 	}
 	for _, events := range slices.Backward(undo) {
-		for _, e := range slices.Backward(events) {
-			if e.Prev != nil {
-				snap.tree.ReplaceOrInsert(e.Prev)
-			} else {
-				snap.tree.Delete(e.Object)
-			}
+		for _, e := range slices.Backward(events.read()) {
+			snap.undo(e)
 		}
 	}
 	snap.rv = rv
@@ -82,9 +91,22 @@ func (s *Store) exact(rv uint64) (*Snapshot, error) {
 	return snap, nil
 }
 
-// base returns the snapshot of an RV, or a clone of a younger one and the
+// undo takes one event back.
+func (s *Snapshot) undo(e *cache.Event) {
+	if e.Prev == nil {
+		s.hot.ReplaceOrInsert(entry{object: e.Object, gone: true})
+		s.count--
+		return
+	}
+	s.hot.ReplaceOrInsert(entry{object: e.Prev})
+	if e.Type == cache.Deleted {
+		s.count++
+	}
+}
+
+// younger returns the snapshot of an RV, or a clone of a younger one and the
 // events that are to be undone on it.
-func (s *Store) base(rv uint64) (*Snapshot, [][]*cache.Event, error) {
+func (s *Store) younger(rv uint64) (*Snapshot, []part, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if rv == s.head {
@@ -102,9 +124,9 @@ func (s *Store) base(rv uint64) (*Snapshot, [][]*cache.Event, error) {
 	}
 	undo := s.log.between(rv, younger.rv)
 	if len(undo) == 0 { // no event has that very RV: nothing happened since
-		return &Snapshot{rv: rv, tree: younger.tree}, nil, nil
+		return &Snapshot{rv: rv, count: younger.count, hot: younger.hot, base: younger.base}, nil, nil
 	}
-	return &Snapshot{rv: rv, tree: younger.tree.Clone()}, undo, nil
+	return &Snapshot{rv: rv, count: younger.count, hot: younger.hot.Clone(), base: younger.base}, undo, nil
 }
 
 // recent keeps the last used snapshots, for the pages of a LIST.
@@ -141,6 +163,11 @@ func (r *recent) get(rv uint64, now time.Time) *Snapshot {
 		}
 	}
 	return nil
+}
+
+// forget drops the snapshot of an RV.
+func (r *recent) forget(rv uint64) {
+	r.kept = slices.DeleteFunc(r.kept, func(k keptSnapshot) bool { return k.rv == rv })
 }
 
 // after is the oldest kept snapshot that is younger than rv.

@@ -1,8 +1,11 @@
 // Package store keeps the objects of one collection in key order, and the
 // history of what changed.
 //
-//	Commit(event) -> tree (the present) and log (the past)
-//	Snapshot      <- a clone of the tree, the log undone where it is older
+//	Commit(event) -> hot tree and log, as they are
+//	Pack          -> what has been quiet: from the tree to the base, in blocks;
+//	                 from the log to packed chunks
+//	Snapshot      <- a clone of the tree over the base, the log undone where it
+//	                 is older
 //	Cursor        <- the log, read without a copy per watcher
 //
 // There is one writer at a time; readers hold no lock while they iterate.
@@ -20,6 +23,7 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 )
 
 // degree of the tree; copying a node on write costs 8 bytes an object in it.
@@ -31,22 +35,26 @@ type Limits struct {
 	Age   time.Duration
 }
 
-// DefaultLimits suit a collection of Pods.
+// DefaultLimits suit a collection of Pods: 5 minutes of 500 changes a second.
 var DefaultLimits = Limits{Bytes: 64 << 20, Age: 5 * time.Minute}
 
 // WaitAhead is how long a reader waits for an RV that is not yet in the log.
 const WaitAhead = 3 * time.Second
 
-type tree = btree.BTree[*cache.Object]
-
-func less(a, b *cache.Object) bool { return a.Key.Compare(b.Key) < 0 }
+type hotTree = btree.BTree[entry]
 
 // Store is the state of one collection.
 type Store struct {
-	clock clock.WithTicker
+	clock  clock.WithTicker
+	packer *pack.Packer
+
+	packing sync.Mutex // held by Pack; before mu
 
 	mu       sync.RWMutex
-	tree     *tree
+	hot      *hotTree // changes that are not packed yet
+	hotBytes int64
+	base     *base
+	count    int
 	head     uint64 // RV of the last event
 	log      log
 	counts   map[cache.ClusterName]int
@@ -60,10 +68,12 @@ type Store struct {
 }
 
 // New makes an empty store whose history begins at the given RV.
-func New(head uint64, limits Limits, c clock.WithTicker) *Store {
+func New(head uint64, limits Limits, c clock.WithTicker, p *pack.Packer) *Store {
 	return &Store{
 		clock:  c,
-		tree:   btree.New(degree, less),
+		packer: p,
+		hot:    btree.New(degree, lessEntry),
+		base:   &base{},
 		head:   head,
 		log:    newLog(head, limits),
 		counts: map[cache.ClusterName]int{},
@@ -83,10 +93,19 @@ func (s *Store) Commit(e *cache.Event) {
 		s.counts[e.Prev.Cluster]--
 		s.bytes -= int64(e.Prev.Body.Len())
 	}
+	now := entry{object: e.Object, since: e.Time.UnixNano()}
 	if e.Type == cache.Deleted {
-		s.tree.Delete(e.Prev)
-	} else {
-		s.tree.ReplaceOrInsert(e.Object)
+		now.gone, now.object = true, &cache.Object{Key: e.Object.Key}
+	}
+	if before, ok := s.hot.ReplaceOrInsert(now); ok {
+		s.hotBytes -= before.weight()
+	}
+	s.hotBytes += now.weight()
+	if e.Prev != nil {
+		s.count--
+	}
+	if !now.gone {
+		s.count++
 		s.counts[e.Object.Cluster]++
 		s.bytes += int64(e.Object.Body.Len())
 	}
@@ -130,7 +149,14 @@ func (s *Store) Close() {
 func (s *Store) At(key cache.Key) (*cache.Object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.tree.Get(&cache.Object{Key: key})
+	return s.atLocked(key)
+}
+
+func (s *Store) atLocked(key cache.Key) (*cache.Object, bool) {
+	if e, ok := s.hot.Get(entry{object: &cache.Object{Key: key}}); ok {
+		return e.object, !e.gone
+	}
+	return s.base.get(key)
 }
 
 // Head is the RV of the last event.

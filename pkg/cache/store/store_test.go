@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
+	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 )
 
 // writer commits changes of keys with consecutive RVs.
@@ -22,7 +25,7 @@ type writer struct {
 }
 
 func newWriter(limits Limits) *writer {
-	return &writer{Store: New(100, limits, clock.RealClock{}), rv: 100}
+	return &writer{Store: New(100, limits, clock.RealClock{}, &pack.Packer{Arena: arena.NewPoisoned()}), rv: 100}
 }
 
 func object(key string, rv uint64, size int) *cache.Object {
@@ -267,6 +270,59 @@ func TestReadersBesideWriter(t *testing.T) {
 	}
 	wg.Wait()
 	cancel()
+}
+
+// TestPackedBesideWriter packs while objects change: readers see each change
+// and no older state after it.
+func TestPackedBesideWriter(t *testing.T) {
+	w := newWriter(Limits{Bytes: 16 << 20, Age: time.Minute})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				w.PackAll()
+				runtime.GC() // what was replaced is poisoned
+			}
+		}
+	})
+	wg.Go(func() {
+		last := map[string]uint64{}
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			w.Present().Ascend(cache.Key{}, func(o *cache.Object) bool {
+				if o.RV < last[o.Key.Name] || len(o.Raw()) != 10+int(o.RV%50) || o.Raw()[0] != 0 {
+					t.Errorf("%s at %d after %d", o.Key, o.RV, last[o.Key.Name])
+				}
+				last[o.Key.Name] = o.RV
+				return true
+			})
+		}
+	})
+	for i := range 1000 {
+		key := fmt.Sprint("k", i%70)
+		w.set(key, 10+int((w.rv+1)%50))
+		if o, ok := w.At(cache.Key{Name: key}); !ok || o.RV != w.rv {
+			t.Fatalf("%s is not at %d", key, w.rv)
+		}
+		if i%7 == 0 {
+			time.Sleep(50 * time.Microsecond)
+		}
+		if other := fmt.Sprint("k", (i+35)%70); i > 70 {
+			if o, ok := w.At(cache.Key{Name: other}); !ok || o.RV != w.rv-35 {
+				t.Fatalf("%s is at %d, not %d", other, o.RV, w.rv-35)
+			}
+		}
+	}
+	close(done)
+	wg.Wait()
 }
 
 func BenchmarkFanOut(b *testing.B) {

@@ -1,0 +1,119 @@
+package pack
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
+	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
+	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
+)
+
+var fieldNames = []string{"spec.nodeName", "status.phase"}
+
+func newPacker() *Packer { return &Packer{Fields: fieldNames, Arena: arena.NewPoisoned()} }
+
+// odd are objects with everything that a record has to tell apart.
+func odd() []*cache.Object {
+	var all []*cache.Object
+	for i, uid := range []types.UID{"", "a", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "3F2504E0-4F89-41D3-9A0C-0305E82C3301", "3f2504e0x4f89-41d3-9a0c-0305e82c3301", "web", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"} {
+		o := &cache.Object{
+			Key: cache.Key{Namespace: "web", Name: "web"}, SourceName: "web", Cluster: "m1", UID: uid, RV: uint64(i) << 55, SourceRV: uint64(i),
+			Body: cache.Bytes(fmt.Sprint("bytes \xff of ", i)),
+		}
+		if i > 0 {
+			o.Key = cache.Key{Name: fmt.Sprint("n", i)}
+			o.Cluster = cache.ControlPlane
+		}
+		if i%2 == 0 {
+			o.Labels = compact.MakeLabels([]wire.Pair{{Key: "a", Value: ""}, {Key: "b", Value: "web"}, {Key: "", Value: "\xff"}})
+			o.Fields = compact.MakeFields(fieldNames, []string{"n1", ""})
+		} else {
+			o.Labels = compact.MakeLabels(nil)
+		}
+		switch i {
+		case 1:
+			o.Origin = &cache.Origin{}
+		case 2:
+			o.Origin = &cache.Origin{Node: "n1", Owners: []cache.OwnerRef{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: uid, Controller: true}, {Kind: "x"}}}
+		case 3:
+			o.Origin = &cache.Origin{Others: &cache.OtherRefs{Involved: cache.InvolvedRef{Kind: "Pod", Namespace: "web", Name: "p", UID: "web"}}}
+		case 4:
+			o.Origin = &cache.Origin{Others: &cache.OtherRefs{Lists: [][]string{{"a", "web"}, nil, {}}}}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func compare(t *testing.T, want, got *cache.Object) {
+	t.Helper()
+	if want.Key != got.Key || want.SourceName != got.SourceName || want.Cluster != got.Cluster || want.UID != got.UID || want.RV != got.RV || want.SourceRV != got.SourceRV {
+		t.Errorf("%+v has become %+v", want, got)
+	}
+	if string(want.Raw()) != string(got.Raw()) || got.Body.Len() != len(got.Raw()) {
+		t.Errorf("%s: %q has become %q", want.Key, want.Raw(), got.Raw())
+	}
+	if want.Labels != got.Labels {
+		t.Errorf("%s: labels %v have become %v", want.Key, want.Labels, got.Labels)
+	}
+	for _, f := range fieldNames {
+		if (want.Fields == nil) != (got.Fields == nil) || want.Fields != nil && want.Fields.Get(f) != got.Fields.Get(f) {
+			t.Errorf("%s: field %s", want.Key, f)
+		}
+	}
+	if !reflect.DeepEqual(want.Origin, got.Origin) {
+		t.Errorf("%s: origin %+v has become %+v", want.Key, want.Origin, got.Origin)
+	}
+}
+
+func TestBlocksHoldEverything(t *testing.T) {
+	p := newPacker()
+	b := p.Pack(odd())
+	loaded, rest, err := p.Load(append(b.Append(nil), "rest"...))
+	if err != nil || string(rest) != "rest" {
+		t.Fatalf("%q is left: %v", rest, err)
+	}
+	for _, b := range []*Block{b, loaded} {
+		got := b.Objects()
+		if len(got) != len(odd()) || b.Len() != len(got) {
+			t.Fatalf("%d objects", len(got))
+		}
+		for i, want := range odd() {
+			compare(t, want, got[i])
+		}
+		if b.CompareFirst(odd()[0].Key) != 0 || b.CompareFirst(cache.Key{Namespace: "web", Name: "x"}) >= 0 || b.CompareFirst(cache.Key{}) <= 0 {
+			t.Error("the first key is another one")
+		}
+	}
+	if n := len(p.Pack(nil).Objects()); n != 0 {
+		t.Errorf("%d objects in an empty block", n)
+	}
+}
+
+// TestLoadRefusesDamage: no damaged head is taken for a whole one that has
+// other sizes, and none ends the process.
+func TestLoadRefusesDamage(t *testing.T) {
+	p := newPacker()
+	whole := p.Pack(odd()).Append(nil)
+	for n := range whole {
+		if _, _, err := p.Load(whole[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes are a block", n, len(whole))
+		}
+		for _, bit := range []byte{1, 0x10, 0x80} {
+			damaged := append([]byte(nil), whole...)
+			damaged[n] ^= bit
+			_, _, _ = p.Load(damaged) // a checksum beyond tells; this must only end
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	p := newPacker()
+	f.Add(p.Pack(odd()).Append(nil))
+	f.Fuzz(func(_ *testing.T, in []byte) { _, _, _ = p.Load(in) })
+}
