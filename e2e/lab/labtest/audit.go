@@ -61,6 +61,9 @@ func MemberAudit(t testing.TB, m *lab.Member) AuditLog {
 	return AuditFrom(t, m.AuditLog())
 }
 
+// WholeAudit is the audit log of a member from its beginning.
+func WholeAudit(m *lab.Member) AuditLog { return AuditLog{path: m.AuditLog()} }
+
 // AuditFrom is an audit log in a file from now on.
 func AuditFrom(t testing.TB, path string) AuditLog {
 	t.Helper()

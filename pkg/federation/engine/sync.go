@@ -94,6 +94,7 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 			return nil
 		case last.hash == r.hash && last.claims != 0 && last.claims != there.claims && last.uid == there.UID:
 			if wait := m.drifted(key, t); wait > 0 {
+				m.contested(ctx, key, t, r)
 				m.queue.AddAfter(key, wait)
 				return nil
 			}
@@ -283,7 +284,6 @@ func (m *member) drifted(key marks.Key, t *template) (wait time.Duration) {
 		n = a.drifts
 	})
 	if wait > 0 {
-		m.fail(key, t, errContested)
 		return wait
 	}
 	if n <= free {

@@ -176,6 +176,7 @@ func stripStatefulSet(o map[string]any) {
 // apply refuses them. The last one is the one that counts at run time.
 func resolveDuplicates(podSpec map[string]any) {
 	lastWins(podSpec, "hostAliases", "ip")
+	lastWins(podSpec, "imagePullSecrets", "name")
 	for _, field := range []string{"containers", "initContainers", "ephemeralContainers"} {
 		list, _ := podSpec[field].([]any)
 		for _, c := range list {

@@ -37,11 +37,11 @@ func TestStrip(t *testing.T) {
 		},
 		"Deployment": {
 			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: c, annotations: {deployment.kubernetes.io/revision: "3"}}, status: {replicas: 1},
-			  spec: {replicas: 0, template: {metadata: {creationTimestamp: null, labels: {app: a}}, spec: {containers: [
+			  spec: {replicas: 0, template: {metadata: {creationTimestamp: null, labels: {app: a}}, spec: {imagePullSecrets: [{name: p}, {name: q}, {name: p}], containers: [
 			    {name: c, env: [{name: A, value: "1"}, {name: B}, {name: A, value: "2"}],
 			     ports: [{containerPort: 80, protocol: TCP, name: x}, {containerPort: 80, protocol: UDP}, {containerPort: 80, protocol: TCP, name: y}]}]}}}}`,
 			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: c},
-			  spec: {replicas: 0, template: {metadata: {labels: {app: a}}, spec: {containers: [
+			  spec: {replicas: 0, template: {metadata: {labels: {app: a}}, spec: {imagePullSecrets: [{name: q}, {name: p}], containers: [
 			    {name: c, env: [{name: B}, {name: A, value: "2"}],
 			     ports: [{containerPort: 80, protocol: UDP}, {containerPort: 80, protocol: TCP, name: y}]}]}}}}`,
 		},
