@@ -2,6 +2,7 @@ package adoption
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -204,7 +205,16 @@ func TestContestedField(t *testing.T) {
 // The engine asks a member for its own copies only: what it is not to manage it
 // does not read by the list.
 func TestUnmanagedAreNotListed(t *testing.T) {
-	m1 := world.Member("m1")
+	t.Parallel()
+	m1, endpoint := world.Member("m1"), world.System.Kubeconfig()
+	ns := spaces(t)
+	labtest.MustKubectl(t, endpoint, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}`, "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, endpoint, `{apiVersion: v1, kind: Secret, metadata: {name: s}}`, "-n", ns, "apply", "-f", "-")
+	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+		_, errC := labtest.Client(t, m1).CoreV1().ConfigMaps(ns).Get(ctx, "c", metav1.GetOptions{})
+		_, errS := labtest.Client(t, m1).CoreV1().Secrets(ns).Get(ctx, "s", metav1.GetOptions{})
+		return errors.Join(errC, errS)
+	})
 	looked := 0
 	for _, a := range labtest.WholeAudit(m1).Read(t) {
 		if a.User.Username != labtest.ApplyUser || a.ObjectRef.Resource != "secrets" && a.ObjectRef.Resource != "configmaps" || a.Verb != "list" && a.Verb != "watch" {
