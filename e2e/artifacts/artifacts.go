@@ -5,6 +5,7 @@
 //	e2e (tool)         -> etcd
 //	e2e/kwok           -> kwok, and the stage files of its module
 //	e2e/metricsserver  -> metrics-server
+//	e2e/conformance/suite -> Kubernetes' end-to-end suite and ginkgo
 //	cmd/*              -> the product, always built from the working tree
 //
 // A binary is built under a temporary name and renamed, so a folder never holds

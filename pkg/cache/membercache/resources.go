@@ -49,6 +49,7 @@ func dual(r cache.Resource) cache.Resource {
 // that are cached themselves tell by that which copies there are.
 var managedResources = []cache.Resource{
 	namespaced("apps", "deployments", "Deployment"),
+	namespaced("", "replicationcontrollers", "ReplicationController"),
 	namespaced("apps", "statefulsets", "StatefulSet"),
 	namespaced("apps", "daemonsets", "DaemonSet"),
 	namespaced("batch", "jobs", "Job"),

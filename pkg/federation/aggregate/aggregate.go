@@ -65,6 +65,9 @@ func Status(in Input) map[string]any {
 	if out == nil {
 		return nil
 	}
+	if known {
+		keepOthers(in, out)
+	}
 	if observes[in.Kind] || !known {
 		observe(in, out)
 	}
@@ -73,6 +76,8 @@ func Status(in Input) map[string]any {
 
 var kinds = map[schema.GroupKind]func(Input) map[string]any{
 	{Group: "apps", Kind: "Deployment"}:                     deployment,
+	{Group: "apps", Kind: "ReplicaSet"}:                     replicaSet,
+	{Kind: "ReplicationController"}:                         replicaSet,
 	{Group: "apps", Kind: "StatefulSet"}:                    statefulSet,
 	{Group: "apps", Kind: "DaemonSet"}:                      daemonSet,
 	{Group: "batch", Kind: "Job"}:                           job,
@@ -87,6 +92,8 @@ var kinds = map[schema.GroupKind]func(Input) map[string]any{
 // observes lists the kinds whose status has an observedGeneration.
 var observes = map[schema.GroupKind]bool{
 	{Group: "apps", Kind: "Deployment"}:                     true,
+	{Group: "apps", Kind: "ReplicaSet"}:                     true,
+	{Kind: "ReplicationController"}:                         true,
 	{Group: "apps", Kind: "StatefulSet"}:                    true,
 	{Group: "apps", Kind: "DaemonSet"}:                      true,
 	{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}: true,

@@ -109,6 +109,25 @@ func deploymentProgressing(in Input) map[string]any {
 	return c
 }
 
+// replicaSet serves ReplicationControllers too.
+func replicaSet(in Input) map[string]any {
+	out := map[string]any{}
+	sumInto(out, in.Parts, false, "replicas", "fullyLabeledReplicas", "terminatingReplicas")
+	sumInto(out, in.Parts, true, "readyReplicas", "availableReplicas")
+	requireZero(out, "replicas")
+	var conds []any
+	if failing := having(voices(in.Parts, "ReplicaFailure"), "True"); len(failing) > 0 {
+		conds = append(conds, merge("ReplicaFailure", "True", failing))
+	}
+	if c := staleCondition(in); c != nil {
+		conds = append(conds, c)
+	}
+	if len(conds) > 0 {
+		out["conditions"] = settleTimes(in.Former, conds)
+	}
+	return out
+}
+
 // statefulSet adds up; the revisions shown are those of a cluster that is not
 // done, so that a rollout ends when all have ended.
 func statefulSet(in Input) map[string]any {

@@ -16,6 +16,38 @@ func condition(status map[string]any, typ string) map[string]any {
 	return nil
 }
 
+// controllerConditions are the types of conditions that controllers of the
+// members and this package write, per kind.
+var controllerConditions = map[string][]string{
+	"Deployment":              {"Available", "Progressing", "ReplicaFailure"},
+	"ReplicaSet":              {"ReplicaFailure"},
+	"ReplicationController":   {"ReplicaFailure"},
+	"Job":                     {"Suspended", "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"},
+	"HorizontalPodAutoscaler": {"AbleToScale", "ScalingActive", "ScalingLimited"},
+	"PodDisruptionBudget":     {"DisruptionAllowed"},
+}
+
+// keepOthers keeps conditions that somebody else has written into the status:
+// a controller of one cluster leaves them alone too.
+func keepOthers(in Input, out map[string]any) {
+	former, _ := in.Former["conditions"].([]any)
+	conds, _ := out["conditions"].([]any)
+	for _, c := range former {
+		m, ok := c.(map[string]any)
+		if !ok {
+			continue
+		}
+		typ := text(m, "type")
+		if typ == "Stale" || slices.Contains(controllerConditions[in.Kind.Kind], typ) || condition(out, typ) != nil {
+			continue
+		}
+		conds = append(slices.Clone(conds), c)
+	}
+	if len(conds) > 0 {
+		out["conditions"] = conds
+	}
+}
+
 // voice is a part's condition of one type; nil when it has not said anything.
 type voice struct {
 	cluster string

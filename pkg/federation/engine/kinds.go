@@ -24,7 +24,9 @@ var defaultKinds = []kind{
 	builtin("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
 	builtin("", "v1", "Service", "services", true),
 	builtin("", "v1", "LimitRange", "limitranges", true),
+	builtin("", "v1", "ReplicationController", "replicationcontrollers", true),
 	builtin("apps", "v1", "Deployment", "deployments", true),
+	builtin("apps", "v1", "ReplicaSet", "replicasets", true),
 	builtin("apps", "v1", "StatefulSet", "statefulsets", true),
 	builtin("apps", "v1", "DaemonSet", "daemonsets", true),
 	builtin("batch", "v1", "Job", "jobs", true),
@@ -52,6 +54,7 @@ var (
 	claimKind      = schema.GroupKind{Kind: "PersistentVolumeClaim"}
 	crdKind        = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 	deploymentGVK  = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	replicaSetKind = schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}
 	deploymentKind = schema.GroupKind{Group: "apps", Kind: "Deployment"}
 )
 
@@ -62,7 +65,9 @@ func sticky(gk schema.GroupKind) bool {
 }
 
 // divisibleKinds have spec.replicas that can be divided.
-var divisibleKinds = map[schema.GroupKind]bool{deploymentKind: true, {Group: "apps", Kind: "StatefulSet"}: true}
+var divisibleKinds = map[schema.GroupKind]bool{
+	deploymentKind: true, replicaSetKind: true, {Group: "apps", Kind: "StatefulSet"}: true, {Kind: "ReplicationController"}: true,
+}
 
 func divisible(gk schema.GroupKind) bool { return divisibleKinds[gk] }
 
@@ -72,7 +77,7 @@ func hasStatus(gk schema.GroupKind) bool {
 	case "apps", "batch", "autoscaling", "policy":
 		return true
 	case "":
-		return gk.Kind == "Service" || gk.Kind == "PersistentVolumeClaim"
+		return gk.Kind == "Service" || gk.Kind == "PersistentVolumeClaim" || gk.Kind == "ReplicationController"
 	case "networking.k8s.io":
 		return gk.Kind == "Ingress"
 	case "rbac.authorization.k8s.io", "apiextensions.k8s.io":

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
 )
@@ -56,6 +57,10 @@ func transformTemplate(obj any) (any, error) {
 		return nil, err
 	}
 	u.SetManagedFields(nil)
+	if _, no := intent.Forbidden(u.GroupVersionKind().GroupKind(), u, ""); no && u.GetKind() == replicaSetKind.Kind {
+		// Revisions are many and never rendered.
+		u.Object["spec"], u.Object["status"] = map[string]any{}, map[string]any{}
+	}
 	raw, err := json.Marshal(u.Object)
 	if err != nil {
 		return nil, fmt.Errorf("template %s/%s: %w", u.GetNamespace(), u.GetName(), err)
@@ -70,7 +75,7 @@ func transformTemplate(obj any) (any, error) {
 			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(),
 			ResourceVersion: u.GetResourceVersion(), Generation: u.GetGeneration(),
 			Labels: u.GetLabels(), Annotations: decisive(u.GetAnnotations()), Finalizers: u.GetFinalizers(),
-			DeletionTimestamp: u.GetDeletionTimestamp(),
+			DeletionTimestamp: u.GetDeletionTimestamp(), OwnerReferences: controllers(u),
 		},
 		raw: raw, content: content, replicas: replicasOf(u),
 	}, nil
@@ -82,6 +87,14 @@ func replicasOf(u *unstructured.Unstructured) int32 {
 		return 0
 	}
 	return int32(min(n, math.MaxInt32))
+}
+
+// controllers keeps the owner that decides whether a ReplicaSet is a template.
+func controllers(u *unstructured.Unstructured) []metav1.OwnerReference {
+	if c := metav1.GetControllerOf(u); c != nil {
+		return []metav1.OwnerReference{*c}
+	}
+	return nil
 }
 
 // decisive keeps the annotations that decisions read; the others are in raw.

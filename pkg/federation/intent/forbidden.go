@@ -39,7 +39,6 @@ var forbiddenKinds = map[schema.GroupKind]string{
 	{Kind: "ComponentStatus"}:               "not an object that is stored",
 	{Kind: "Binding"}:                       "not an object that is stored",
 	{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:                  "EndpointSlices are made by the member",
-	{Group: "apps", Kind: "ReplicaSet"}:                                 "ReplicaSets of the control plane stand for revisions",
 	{Group: "apps", Kind: "ControllerRevision"}:                         "ControllerRevisions are made by the member",
 	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}:   "certificates are signed by one cluster",
 	{Group: "storage.k8s.io", Kind: "CSINode"}:                          "made by the member's nodes",
@@ -67,7 +66,22 @@ func Forbidden(gk schema.GroupKind, meta metav1.Object, secretType string) (why 
 	if _, ok := meta.GetLabels()["kubernetes.io/bootstrapping"]; ok {
 		return "made by every API server at start (label kubernetes.io/bootstrapping)", true
 	}
+	if gk == replicaSetKind && isRevision(meta) {
+		return "this ReplicaSet stands for a revision of a Deployment", true
+	}
 	return forbiddenObject(gk, name, ns, secretType)
+}
+
+var replicaSetKind = schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}
+
+// isRevision says whether a ReplicaSet is, or was, a revision of a Deployment:
+// one that was orphaned runs on in the members as part of their Deployment.
+func isRevision(meta metav1.Object) bool {
+	if _, numbered := meta.GetAnnotations()["deployment.kubernetes.io/revision"]; numbered {
+		return true
+	}
+	owner := metav1.GetControllerOf(meta)
+	return owner != nil && owner.Kind == "Deployment"
 }
 
 func forbiddenObject(gk schema.GroupKind, name, ns, secretType string) (string, bool) {

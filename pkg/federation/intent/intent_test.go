@@ -11,9 +11,13 @@ import (
 
 func TestForbidden(t *testing.T) {
 	const rbac = "rbac.authorization.k8s.io"
+	ownedBy := func(kind string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: kind, Name: "web", Controller: new(true)}}
+	}
 	for _, c := range []struct {
 		group, kind, ns, name string
-		labels                map[string]string
+		labels, annotations   map[string]string
+		owners                []metav1.OwnerReference
 		secretType            string
 		want                  bool
 	}{
@@ -21,7 +25,11 @@ func TestForbidden(t *testing.T) {
 		{group: "apps", kind: "Deployment", ns: "kube-system", name: "web", want: true},
 		{group: "apps", kind: "Deployment", ns: "isthmus-system", name: "web", want: true},
 		{group: "apps", kind: "Deployment", ns: "kubeflow", name: "web"},
-		{group: "apps", kind: "ReplicaSet", ns: "default", name: "web-1", want: true},
+		{group: "apps", kind: "ReplicaSet", ns: "default", name: "web"},
+		{group: "apps", kind: "ReplicaSet", ns: "default", name: "web-1", owners: ownedBy("Deployment"), want: true},
+		{group: "apps", kind: "ReplicaSet", ns: "default", name: "web-1", owners: ownedBy("Rollout")},
+		{group: "apps", kind: "ReplicaSet", ns: "default", name: "web-1", annotations: map[string]string{"deployment.kubernetes.io/revision": "1"}, want: true},
+		{kind: "ReplicationController", ns: "default", name: "web"},
 		{kind: "ConfigMap", ns: "a", name: "kube-root-ca.crt", want: true},
 		{kind: "ConfigMap", ns: "a", name: "settings"},
 		{kind: "Service", ns: "default", name: "kubernetes", want: true},
@@ -47,7 +55,7 @@ func TestForbidden(t *testing.T) {
 		{group: "apiextensions.k8s.io", kind: "CustomResourceDefinition", name: "clusters.cluster.karmada.io", want: true},
 		{group: "apiextensions.k8s.io", kind: "CustomResourceDefinition", name: "foos.example.com"},
 	} {
-		meta := &metav1.ObjectMeta{Namespace: c.ns, Name: c.name, Labels: c.labels}
+		meta := &metav1.ObjectMeta{Namespace: c.ns, Name: c.name, Labels: c.labels, Annotations: c.annotations, OwnerReferences: c.owners}
 		why, got := Forbidden(schema.GroupKind{Group: c.group, Kind: c.kind}, meta, c.secretType)
 		if got != c.want || got && why == "" {
 			t.Errorf("%s %s/%s: forbidden = %v (%q)", c.kind, c.ns, c.name, got, why)

@@ -109,6 +109,7 @@ var perKind = map[schema.GroupKind]func(map[string]any){
 	{Group: "apps", Kind: "Deployment"}:  stripPodTemplate,
 	{Group: "apps", Kind: "DaemonSet"}:   stripPodTemplate,
 	{Group: "apps", Kind: "ReplicaSet"}:  stripPodTemplate,
+	{Kind: "ReplicationController"}:      stripPodTemplate,
 	{Group: "apps", Kind: "StatefulSet"}: stripStatefulSet,
 }
 

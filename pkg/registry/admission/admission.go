@@ -1,8 +1,8 @@
 // Package admission runs validating admission over requests that are routed to
 // members, so that a ValidatingAdmissionPolicy of the endpoint holds for Pods
-// as it does for Deployments.
+// as it does for Deployments, and a ResourceQuota for all clusters together.
 //
-//	routed write -> object and old object -> ValidatingAdmissionPolicy -> gateway
+//	routed write -> object and old object -> ValidatingAdmissionPolicy -> ResourceQuota -> gateway
 //
 // Mutating admission is the member's: it runs there with the member's own
 // ServiceAccounts, LimitRanges and webhooks.
@@ -53,6 +53,7 @@ type Routed struct {
 	reader     Reader
 	namespaces corelisters.NamespaceLister
 	bindings   admissionlisters.ValidatingAdmissionPolicyBindingLister
+	quotas     *quotas
 }
 
 // NewRouted builds the chain from the control plane's configuration. reader is
@@ -77,8 +78,12 @@ func NewRouted(generic *genericapiserver.Config, shared informers.SharedInformer
 	if !ok {
 		return nil, errors.New("routed admission has no validating plugin")
 	}
+	quotas, err := newQuotas(client, shared, generic.DrainedNotify())
+	if err != nil {
+		return nil, err
+	}
 	return &Routed{
-		chain: chain, reader: reader,
+		chain: chain, reader: reader, quotas: quotas,
 		namespaces: shared.Core().V1().Namespaces().Lister(),
 		bindings:   shared.Admissionregistration().V1().ValidatingAdmissionPolicyBindings().Lister(),
 	}, nil
@@ -106,17 +111,21 @@ func (a *Routed) admit(r *http.Request, info *request.RequestInfo) (*http.Reques
 		return r, err
 	}
 	audited := proxy.Audits(r.Context(), auditinternal.LevelRequest)
-	if !active && !audited {
+	limited, err := a.quotas.concern(info)
+	if err != nil {
+		return r, err
+	}
+	if !active && !audited && !limited {
 		return r, nil
 	}
-	q := &question{Routed: a, info: info, op: operation(info)}
+	q := &question{Routed: a, info: info, op: operation(info), policies: active, limited: limited}
 	if r, err = q.read(r); err != nil {
 		return r, err
 	}
 	if audited {
 		q.audit(r.Context()) //nolint:contextcheck // the request's own
 	}
-	if !active {
+	if !active && !limited {
 		return r, nil
 	}
 	return r, q.validate(r)

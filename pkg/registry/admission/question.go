@@ -26,6 +26,8 @@ type question struct {
 	body   []byte
 	object runtime.Object // what the body holds; nil for patches and deletions
 	kind   schema.GroupVersionKind
+
+	policies, limited bool // who is asked
 }
 
 func operation(info *request.RequestInfo) admission.Operation {
@@ -139,8 +141,20 @@ func (q *question) deletion(r *http.Request) error {
 func (q *question) ask(r *http.Request, object, old runtime.Object, gvk schema.GroupVersionKind, name string, options runtime.Object) error {
 	user, _ := request.UserFrom(r.Context())
 	dryRun := len(r.URL.Query()["dryRun"]) > 0
-	attributes := admission.NewAttributesRecord(object, old, gvk, q.info.Namespace, name, q.resource(), q.info.Subresource, q.op, options, dryRun, user)
-	return q.chain.Validate(r.Context(), attributes, admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme))
+	attributes := func(object runtime.Object) admission.Attributes {
+		return admission.NewAttributesRecord(object, old, gvk, q.info.Namespace, name, q.resource(), q.info.Subresource, q.op, options, dryRun, user)
+	}
+	interfaces := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
+	if q.policies {
+		if err := q.chain.Validate(r.Context(), attributes(object), interfaces); err != nil {
+			return err
+		}
+	}
+	if !q.limited {
+		return nil
+	}
+	// Last, once nobody else refuses: it counts what it lets in.
+	return q.quotas.validate(r.Context(), object, attributes, interfaces)
 }
 
 func connectOptions(r *http.Request, info *request.RequestInfo) (runtime.Object, schema.GroupVersionKind, error) {

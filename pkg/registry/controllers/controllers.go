@@ -1,15 +1,17 @@
 // Package controllers runs the control-plane controllers that federated kinds
 // need, inside the process and against the control plane alone: namespaces,
-// garbage collection, service accounts, the root CA, TTL-after-finished and
-// cluster role aggregation.
+// garbage collection, service accounts, the root CA, TTL-after-finished,
+// cluster role aggregation and quotas.
 //
 // All of them use the loopback client, which bypasses the router: a member's
-// objects are never seen, and so never deleted, by these controllers.
+// objects are never seen, and so never deleted, by these controllers. Quotas
+// also read the Pods of all clusters.
 package controllers
 
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -30,6 +32,9 @@ import (
 	namespacecontroller "k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
 	"k8s.io/kubernetes/pkg/controller/ttlafterfinished"
+
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
+	"github.com/isthmus-dev/isthmus/pkg/registry/quota"
 )
 
 const (
@@ -68,11 +73,24 @@ func Run(ctx context.Context, loopback *rest.Config, rootCA []byte) error {
 	if err != nil {
 		return err
 	}
-	collector, err := collector(ctx, client, shared, config)
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("metadata client of the control-plane controllers: %w", err)
+	}
+	objects := informerfactory.NewInformerFactory(shared, metadatainformer.NewSharedInformerFactory(metadataClient, resync))
+	collector, err := collector(ctx, client, metadataClient, objects)
 	if err != nil {
 		return err
 	}
-	runners = append(runners, collector)
+	fleet, err := fleetClient(config)
+	if err != nil {
+		return err
+	}
+	quotas, err := quota.New(ctx, quota.Config{ControlPlane: client, Fleet: fleet, Shared: shared, Objects: objects})
+	if err != nil {
+		return fmt.Errorf("quota controller: %w", err)
+	}
+	runners = append(runners, collector, quotas.Run)
 	shared.Start(ctx.Done())
 	var wg sync.WaitGroup
 	for _, run := range runners {
@@ -110,18 +128,35 @@ func typed(ctx context.Context, client kubernetes.Interface, shared informers.Sh
 	}, nil
 }
 
-func collector(ctx context.Context, client kubernetes.Interface, shared informers.SharedInformerFactory, config *rest.Config) (runner, error) {
-	metadataClient, err := metadata.NewForConfig(config)
+// fleetClient is a private client that sees what every client of the endpoint
+// sees.
+func fleetClient(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return asFleet{next}
+	})
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("metadata client of the garbage collector: %w", err)
+		return nil, fmt.Errorf("client of the endpoint: %w", err)
 	}
-	metadataInformers := metadatainformer.NewSharedInformerFactory(metadataClient, resync)
+	return client, nil
+}
+
+type asFleet struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t asFleet) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(proxy.FleetHeader, "true")
+	return t.next.RoundTrip(r)
+}
+
+func collector(ctx context.Context, client kubernetes.Interface, metadataClient metadata.Interface, objects informerfactory.InformerFactory) (runner, error) {
 	discovery := memory.NewMemCacheClient(client.Discovery())
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(discovery)
 	started := make(chan struct{})
 	close(started)
-	gc, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient, mapper, gcIgnored,
-		informerfactory.NewInformerFactory(shared, metadataInformers), started)
+	gc, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient, mapper, gcIgnored, objects, started)
 	if err != nil {
 		return nil, fmt.Errorf("garbage collector: %w", err)
 	}
