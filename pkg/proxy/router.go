@@ -21,6 +21,9 @@ type Router struct {
 	// Admit runs validating admission over a routed write or connect; nil admits all.
 	// It answers the client itself when it refuses, and returns false then.
 	Admit func(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (*http.Request, bool)
+	// Settler waits for the members after writes of the control plane; nil waits
+	// for nobody.
+	Settler Settler
 }
 
 // Wrap returns a handler that diverts what is not the control plane's from next.
@@ -32,6 +35,10 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 		if to.Target == ToControlPlane {
 			if how := DecideUnmanaged(info, r, IsLoopback(r.Context())); how != NotUnmanaged {
 				rt.serveUnmanaged(w, r, next, how)
+				return
+			}
+			if how := DecideSettling(info, r, IsLoopback(r.Context())); how != NotSettling && rt.Settler != nil {
+				rt.serveSettled(w, r, next, info, how)
 				return
 			}
 			next.ServeHTTP(w, r)

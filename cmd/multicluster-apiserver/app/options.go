@@ -31,6 +31,8 @@ type Options struct {
 
 	Kube *kubeapiserver.ServerRunOptions
 
+	// finalizer marks templates as they are created.
+	finalizer admission.TemplateFinalizer
 	// embedded is set when the etcd inside this process is used.
 	embedded bool
 }
@@ -49,7 +51,9 @@ func NewOptions() *Options {
 	// members the member's own plugin and controller do this.
 	k.Admission.GenericAdmission.DisablePlugins = []string{"StorageObjectInUseProtection"}
 	admission.RegisterReservedLabel(k.Admission.GenericAdmission.Plugins)
-	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder, admission.ReservedLabelPlugin)
+	o.finalizer.Register(k.Admission.GenericAdmission.Plugins)
+	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder,
+		admission.TemplateFinalizerPlugin, admission.ReservedLabelPlugin)
 	return o
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -149,9 +150,22 @@ func (s *system) lead(ctx context.Context, servingCA []byte) error {
 		return fmt.Errorf("set up the federation engine: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return controllers.Run(ctx, s.loopback, servingCA) })
+	group.Go(func() error { return controllers.Run(ctx, s.controllersConfig(servingCA)) })
 	group.Go(func() error { return federation.Run(ctx) })
 	return group.Wait()
+}
+
+// controllersConfig lets the controllers sign only with the authority that this
+// endpoint made and trusts.
+func (s *system) controllersConfig(servingCA []byte) controllers.Config {
+	c := controllers.Config{
+		Loopback: s.loopback, RootCA: servingCA, ServiceAccountKey: s.options.Kube.ServiceAccountSigningKeyFile,
+	}
+	files := pki.Files{Dir: filepath.Join(s.options.DataDir, "pki")}
+	if ca := files.Cert(pki.ClientCA); s.options.Kube.Authentication.ClientCert.ClientCA == ca {
+		c.ClientCA, c.ClientCAKey = ca, files.Key(pki.ClientCA)
+	}
+	return c
 }
 
 func (s *system) install(ctx context.Context) error {

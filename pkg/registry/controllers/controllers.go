@@ -1,7 +1,8 @@
 // Package controllers runs the control-plane controllers that federated kinds
 // need, inside the process and against the control plane alone: namespaces,
 // garbage collection, service accounts, the root CA, TTL-after-finished,
-// cluster role aggregation and quotas.
+// cluster role aggregation, quotas, the types in admission policies, and what
+// is issued for the endpoint: client certificates and token Secrets.
 //
 // All of them use the loopback client, which bypasses the router: a member's
 // objects are never seen, and so never deleted, by these controllers. Quotas
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
@@ -59,17 +61,29 @@ var gcIgnored = map[schema.GroupResource]struct{}{
 
 type runner func(ctx context.Context)
 
-// Run starts all controllers and blocks until ctx ends. loopback must bypass
-// the router; rootCA is published to every namespace as kube-root-ca.crt.
-func Run(ctx context.Context, loopback *rest.Config, rootCA []byte) error {
-	config := rest.CopyConfig(loopback)
+// Config says what the controllers work with.
+type Config struct {
+	// Loopback must bypass the router.
+	Loopback *rest.Config
+	// RootCA is published to every namespace as kube-root-ca.crt.
+	RootCA []byte
+	// ClientCA and ClientCAKey are files of the authority of API clients;
+	// without the key certificate requests are not signed.
+	ClientCA, ClientCAKey string
+	// ServiceAccountKey is the file of the key that signs tokens.
+	ServiceAccountKey string
+}
+
+// Run starts all controllers and blocks until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	config := rest.CopyConfig(cfg.Loopback)
 	config.QPS, config.Burst = 200, 400
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, controllerName))
 	if err != nil {
 		return fmt.Errorf("client of the control-plane controllers: %w", err)
 	}
 	shared := informers.NewSharedInformerFactory(client, resync)
-	runners, err := typed(ctx, client, shared, config, rootCA)
+	runners, err := typed(ctx, client, shared, config, cfg.RootCA)
 	if err != nil {
 		return err
 	}
@@ -78,7 +92,16 @@ func Run(ctx context.Context, loopback *rest.Config, rootCA []byte) error {
 		return fmt.Errorf("metadata client of the control-plane controllers: %w", err)
 	}
 	objects := informerfactory.NewInformerFactory(shared, metadatainformer.NewSharedInformerFactory(metadataClient, resync))
-	collector, err := collector(ctx, client, metadataClient, objects)
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+	collector, err := collector(ctx, client, metadataClient, objects, mapper)
+	if err != nil {
+		return err
+	}
+	policies, err := policyStatus(client, shared, mapper)
+	if err != nil {
+		return err
+	}
+	issuers, err := issuing(ctx, client, shared, cfg)
 	if err != nil {
 		return err
 	}
@@ -90,7 +113,7 @@ func Run(ctx context.Context, loopback *rest.Config, rootCA []byte) error {
 	if err != nil {
 		return fmt.Errorf("quota controller: %w", err)
 	}
-	runners = append(runners, collector, quotas.Run)
+	runners = append(append(runners, issuers...), collector, policies, quotas.Run)
 	shared.Start(ctx.Done())
 	var wg sync.WaitGroup
 	for _, run := range runners {
@@ -151,9 +174,7 @@ func (t asFleet) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-func collector(ctx context.Context, client kubernetes.Interface, metadataClient metadata.Interface, objects informerfactory.InformerFactory) (runner, error) {
-	discovery := memory.NewMemCacheClient(client.Discovery())
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(discovery)
+func collector(ctx context.Context, client kubernetes.Interface, metadataClient metadata.Interface, objects informerfactory.InformerFactory, mapper meta.ResettableRESTMapper) (runner, error) {
 	started := make(chan struct{})
 	close(started)
 	gc, err := garbagecollector.NewGarbageCollector(ctx, client, metadataClient, mapper, gcIgnored, objects, started)

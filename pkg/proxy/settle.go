@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// PropagationFinalizer holds a template until the members have let its copies go.
+const PropagationFinalizer = "isthmus.dev/propagation"
+
+// settleLimit is the longest that a write waits for the members.
+const settleLimit = 2 * time.Second
+
+// Ref names one object that was written.
+type Ref struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Settler waits until a write has come to the members that can be reached. It
+// returns early when that is not to be expected.
+type Settler interface {
+	// Gone waits until none of the templates exists.
+	Gone(ctx context.Context, gvr schema.GroupVersionResource, refs []Ref)
+	// InPlace waits until the copies exist.
+	InPlace(ctx context.Context, gvr schema.GroupVersionResource, ref Ref)
+}
+
+// Settling says what the answer to a write waits for.
+type Settling uint8
+
+const (
+	// NotSettling: the answer is given at once.
+	NotSettling Settling = iota
+	// UntilGone: a client that deletes an object may create it anew at once, as
+	// on one cluster, where no finalizer holds it.
+	UntilGone
+	// UntilInPlace: what is created next in a member is judged by this object.
+	UntilInPlace
+)
+
+// judging are the kinds whose objects decide about others when these are
+// created.
+var judging = map[schema.GroupResource]bool{
+	{Resource: "limitranges"}:                                 true,
+	{Resource: "resourcequotas"}:                              true,
+	{Resource: "serviceaccounts"}:                             true,
+	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}: true,
+	{Group: "node.k8s.io", Resource: "runtimeclasses"}:        true,
+}
+
+// DecideSettling is a pure function of the request.
+func DecideSettling(info *request.RequestInfo, r *http.Request, loopback bool) Settling {
+	if loopback || info == nil || !info.IsResourceRequest || info.Subresource != "" || len(r.URL.Query()["dryRun"]) > 0 {
+		return NotSettling
+	}
+	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	switch {
+	case info.Verb == "delete" || info.Verb == "deletecollection":
+		if gr == (schema.GroupResource{Resource: "namespaces"}) {
+			return NotSettling // takes its time on one cluster too
+		}
+		return UntilGone
+	case info.Verb == "create" && judging[gr]:
+		return UntilInPlace
+	}
+	return NotSettling
+}
+
+// serveSettled holds the answer of the control plane back until the members
+// have followed, for a limited time.
+func (rt *Router) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, info *request.RequestInfo, how Settling) {
+	r = r.Clone(r.Context())
+	r.Header.Del("Accept-Encoding") // the answer is read here
+	held := &heldWriter{ResponseWriter: w}
+	next.ServeHTTP(held, r)
+	if held.code/100 == 2 && !held.through {
+		ctx, cancel := context.WithTimeout(r.Context(), settleLimit)
+		defer cancel()
+		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+		object, _ := DecodeObject(held.body.Bytes())
+		switch refs := settlingRefs(object, how); {
+		case len(refs) == 0:
+		case how == UntilGone:
+			rt.Settler.Gone(ctx, gvr, refs)
+		default:
+			rt.Settler.InPlace(ctx, gvr, refs[0])
+		}
+	}
+	held.release()
+}
+
+// settlingRefs are the objects of an answer that are worth waiting for: of
+// those being deleted the ones that only the members hold.
+func settlingRefs(object runtime.Object, how Settling) []Ref {
+	if object == nil {
+		return nil
+	}
+	objects := []runtime.Object{object}
+	if meta.IsListType(object) {
+		items, err := meta.ExtractList(object)
+		if err != nil {
+			return nil
+		}
+		objects = items
+	}
+	var refs []Ref
+	for _, o := range objects {
+		m, err := meta.Accessor(o)
+		if err != nil || m.GetUID() == "" {
+			continue
+		}
+		if how == UntilGone && !heldByMembersOnly(m) {
+			continue
+		}
+		refs = append(refs, Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()})
+	}
+	return refs
+}
+
+func heldByMembersOnly(m metav1.Object) bool {
+	return slices.Equal(m.GetFinalizers(), []string{PropagationFinalizer})
+}
+
+// heldWriter keeps an answer; one that is too long goes through.
+type heldWriter struct {
+	http.ResponseWriter
+	code    int
+	body    bytes.Buffer
+	through bool
+}
+
+// Unwrap lets http.ResponseController reach the inner writer.
+func (w *heldWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *heldWriter) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+}
+
+func (w *heldWriter) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	if !w.through && w.body.Len()+len(b) > heldLimit {
+		w.release()
+		w.through = true
+	}
+	if w.through {
+		return w.ResponseWriter.Write(b)
+	}
+	return w.body.Write(b)
+}
+
+const heldLimit = 8 << 20
+
+func (w *heldWriter) release() {
+	if w.through || w.code == 0 {
+		return
+	}
+	w.ResponseWriter.WriteHeader(w.code)
+	_, _ = w.body.WriteTo(w.ResponseWriter) // a client that is gone misses nothing
+}
