@@ -33,7 +33,7 @@ type Settler interface {
 	// Gone waits until none of the templates exists.
 	Gone(ctx context.Context, gvr schema.GroupVersionResource, refs []Ref)
 	// InPlace waits until the copies exist.
-	InPlace(ctx context.Context, gvr schema.GroupVersionResource, ref Ref)
+	InPlace(ctx context.Context, gk schema.GroupKind, ref Ref)
 }
 
 // Settling says what the answer to a write waits for.
@@ -51,12 +51,12 @@ const (
 
 // judging are the kinds whose objects decide about others when these are
 // created.
-var judging = map[schema.GroupResource]bool{
-	{Resource: "limitranges"}:                                 true,
-	{Resource: "resourcequotas"}:                              true,
-	{Resource: "serviceaccounts"}:                             true,
-	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}: true,
-	{Group: "node.k8s.io", Resource: "runtimeclasses"}:        true,
+var judging = map[schema.GroupResource]string{
+	{Resource: "limitranges"}:                                 "LimitRange",
+	{Resource: "resourcequotas"}:                              "ResourceQuota",
+	{Resource: "serviceaccounts"}:                             "ServiceAccount",
+	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}: "PriorityClass",
+	{Group: "node.k8s.io", Resource: "runtimeclasses"}:        "RuntimeClass",
 }
 
 // DecideSettling is a pure function of the request.
@@ -71,7 +71,7 @@ func DecideSettling(info *request.RequestInfo, r *http.Request, loopback bool) S
 			return NotSettling // takes its time on one cluster too
 		}
 		return UntilGone
-	case info.Verb == "create" && judging[gr]:
+	case info.Verb == "create" && judging[gr] != "":
 		return UntilInPlace
 	}
 	return NotSettling
@@ -94,7 +94,7 @@ func (rt *Router) serveSettled(w http.ResponseWriter, r *http.Request, next http
 		case how == UntilGone:
 			rt.Settler.Gone(ctx, gvr, refs)
 		default:
-			rt.Settler.InPlace(ctx, gvr, refs[0])
+			rt.Settler.InPlace(ctx, schema.GroupKind{Group: gvr.Group, Kind: judging[gvr.GroupResource()]}, refs[0])
 		}
 	}
 	held.release()

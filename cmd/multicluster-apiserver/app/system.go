@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/utils/clock"
@@ -29,6 +30,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/registry/memberkinds"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 	"github.com/isthmus-dev/isthmus/pkg/registry/seats"
+	"github.com/isthmus-dev/isthmus/pkg/registry/settle"
 )
 
 // system is what runs beside the chain: installation, controllers, membership,
@@ -40,6 +42,7 @@ type system struct {
 	membership *membership.Controller
 	fleet      *fleet.Fleet // nil with separate gateways
 	leadership leadership
+	settler    *settle.Settler
 	installed  atomic.Bool
 }
 
@@ -75,6 +78,12 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 		return nil, err
 	}
 	s.router.Admit = routed.Admit
+	private, err := metadata.NewForConfig(loopback)
+	if err != nil {
+		return nil, fmt.Errorf("client that waits for writes: %w", err)
+	}
+	s.settler = settle.New(private)
+	s.router.Settler = s.settler
 	return s, nil
 }
 
@@ -149,6 +158,12 @@ func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)
 	}
+	s.options.finalizer.Lead(federation.Selects)
+	s.settler.Lead(federation)
+	defer func() {
+		s.options.finalizer.Lead(nil)
+		s.settler.Lead(nil)
+	}()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controllers.Run(ctx, s.controllersConfig(servingCA)) })
 	group.Go(func() error { return federation.Run(ctx) })

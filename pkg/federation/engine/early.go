@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"

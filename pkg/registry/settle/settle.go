@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,15 +27,14 @@ type Engine interface {
 // Settler implements proxy.Settler.
 type Settler struct {
 	client metadata.Interface
-	mapper meta.RESTMapper
 	engine atomic.Pointer[Engine]
 }
 
 var _ proxy.Settler = &Settler{}
 
 // New makes a settler; client must see the control plane alone.
-func New(client metadata.Interface, mapper meta.RESTMapper) *Settler {
-	return &Settler{client: client, mapper: mapper}
+func New(client metadata.Interface) *Settler {
+	return &Settler{client: client}
 }
 
 // Lead tells of the engine, nil when it does not lead in this process: then
@@ -101,14 +99,10 @@ func (s *Settler) remaining(ctx context.Context, gvr schema.GroupVersionResource
 }
 
 // InPlace implements proxy.Settler.
-func (s *Settler) InPlace(ctx context.Context, gvr schema.GroupVersionResource, ref proxy.Ref) {
-	gvk, err := s.mapper.KindFor(gvr)
-	if err != nil {
-		return
-	}
+func (s *Settler) InPlace(ctx context.Context, gk schema.GroupKind, ref proxy.Ref) {
 	poll(ctx, func() bool {
 		e := s.engine.Load()
-		return e == nil || (*e).InPlace(gvk.GroupKind(), ref.Namespace, ref.Name, ref.UID)
+		return e == nil || (*e).InPlace(gk, ref.Namespace, ref.Name, ref.UID)
 	})
 }
 
