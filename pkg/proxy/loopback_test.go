@@ -32,11 +32,13 @@ func TestMarkLoopback(t *testing.T) {
 		name          string
 		authorization string
 		tls           *tls.ConnectionState
+		fleet         bool
 		want          bool
 		wantAuth      string
 	}{
 		{name: "nothing"},
 		{name: "loopback token", authorization: "Bearer secret", want: true, wantAuth: "Bearer secret"},
+		{name: "loopback token that asks for the fleet", authorization: "Bearer secret", fleet: true, wantAuth: "Bearer secret"},
 		{name: "another token", authorization: "Bearer secreT", wantAuth: "Bearer secreT"},
 		{name: "empty token", authorization: "Bearer ", wantAuth: "Bearer "},
 		{name: "token without scheme", authorization: "secret", wantAuth: "secret"},
@@ -57,6 +59,9 @@ func TestMarkLoopback(t *testing.T) {
 				r.Header.Set("Authorization", tt.authorization)
 			}
 			r.TLS = tt.tls
+			if tt.fleet {
+				r.Header.Set(FleetHeader, "true")
+			}
 			h.ServeHTTP(httptest.NewRecorder(), r)
 			if marked != tt.want || authorization != tt.wantAuth {
 				t.Errorf("marked = %v with %q, want %v with %q", marked, authorization, tt.want, tt.wantAuth)

@@ -1,0 +1,48 @@
+package admission
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+)
+
+func TestTemplateFinalizer(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "a", Name: "x"}
+	all := func(schema.GroupKind, metav1.Object, string) bool { return true }
+	opaque := func(_ schema.GroupKind, _ metav1.Object, secretType string) bool { return secretType == "Opaque" }
+	marked := meta
+	marked.Finalizers = []string{"other", marks.Finalizer}
+	for name, c := range map[string]struct {
+		object      runtime.Object
+		subresource string
+		selects     Selects
+		want        []string
+	}{
+		"selected":         {object: &core.ConfigMap{ObjectMeta: meta}, selects: all, want: []string{marks.Finalizer}},
+		"nobody leads":     {object: &core.ConfigMap{ObjectMeta: meta}},
+		"not selected":     {object: &core.ConfigMap{ObjectMeta: meta}, selects: opaque},
+		"a Secret's type":  {object: &core.Secret{ObjectMeta: meta, Type: "Opaque"}, selects: opaque, want: []string{marks.Finalizer}},
+		"has it":           {object: &core.ConfigMap{ObjectMeta: marked}, selects: all, want: marked.Finalizers},
+		"a subresource":    {object: &core.Pod{ObjectMeta: meta}, subresource: "binding", selects: all},
+		"without metadata": {object: &metav1.Status{}, selects: all},
+	} {
+		var f TemplateFinalizer
+		f.Lead(c.selects)
+		plugin := templateFinalizer{admission.NewHandler(admission.Create), &f}
+		a := admission.NewAttributesRecord(c.object, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "a", "x",
+			schema.GroupVersionResource{Version: "v1", Resource: "xs"}, c.subresource, admission.Create, nil, false, nil)
+		if err := plugin.Admit(t.Context(), a, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if o, ok := c.object.(metav1.Object); ok && !slices.Equal(o.GetFinalizers(), c.want) {
+			t.Errorf("%s: %v, want %v", name, o.GetFinalizers(), c.want)
+		}
+	}
+}
