@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -37,11 +38,7 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 				rt.serveUnmanaged(w, r, next, how)
 				return
 			}
-			if how := DecideSettling(info, r, IsLoopback(r.Context())); how != NotSettling && rt.Settler != nil {
-				rt.serveSettled(w, r, next, info, how)
-				return
-			}
-			next.ServeHTTP(w, r)
+			rt.serveSettling(w, r, next, info)
 			return
 		}
 		audited := annotateAudit(w, r, info)
@@ -57,6 +54,10 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 				return
 			}
 			r = admitted
+		}
+		if rt.Kinds.Class(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) == Dual {
+			rt.serveSettling(w, r, rt.Gateway, info) // it may be a template
+			return
 		}
 		rt.Gateway.ServeHTTP(w, r)
 	})

@@ -77,6 +77,14 @@ func DecideSettling(info *request.RequestInfo, r *http.Request, loopback bool) S
 	return NotSettling
 }
 
+func (rt *Router) serveSettling(w http.ResponseWriter, r *http.Request, next http.Handler, info *request.RequestInfo) {
+	if how := DecideSettling(info, r, IsLoopback(r.Context())); how != NotSettling && rt.Settler != nil {
+		rt.serveSettled(w, r, next, info, how)
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
 // serveSettled holds the answer of the control plane back until the members
 // have followed, for a limited time.
 func (rt *Router) serveSettled(w http.ResponseWriter, r *http.Request, next http.Handler, info *request.RequestInfo, how Settling) {

@@ -49,12 +49,12 @@ func dual(r cache.Resource) cache.Resource {
 // that are cached themselves tell by that which copies there are.
 var managedResources = []cache.Resource{
 	namespaced("apps", "deployments", "Deployment"),
-	namespaced("", "replicationcontrollers", "ReplicationController"),
 	namespaced("apps", "statefulsets", "StatefulSet"),
 	namespaced("apps", "daemonsets", "DaemonSet"),
 	namespaced("batch", "jobs", "Job"),
 	namespaced("batch", "cronjobs", "CronJob"),
 	namespaced("", "services", "Service"),
+	namespaced("", "replicationcontrollers", "ReplicationController"),
 }
 
 // managed are the managed resources that need a feed of their own.
