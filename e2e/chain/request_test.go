@@ -250,10 +250,6 @@ func TestMediaTypes(t *testing.T) {
 			t.Errorf("POST in %s: %s", name, a)
 		}
 	}
-	policies := "/apis/policy.karmada.io/v1alpha1/namespaces/" + ns + "/propagationpolicies"
-	if a := ask(t, config, "POST", policies, append([]byte("k8s\x00"), body...), contentType, "application/vnd.kubernetes.protobuf"); a.code != http.StatusUnsupportedMediaType {
-		t.Errorf("a custom resource in protobuf: %s", a)
-	}
 	if a := ask(t, config, "GET", podPath(ns, ""), nil, "Accept", "application/cbor"); a.code != http.StatusNotAcceptable {
 		t.Errorf("GET in CBOR: %s", a)
 	}
