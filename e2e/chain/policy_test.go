@@ -1,6 +1,8 @@
 package chain
 
 import (
+	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -160,6 +162,69 @@ func lost(want, got any, path string) string {
 		return path
 	}
 	return ""
+}
+
+// published are objects that others write and read; the server is asked what it
+// would make of them.
+var published = map[string]string{
+	"Cluster": `
+apiVersion: cluster.karmada.io/v1alpha1
+kind: Cluster
+metadata: {name: member-of-a-file, labels: {location: us}}
+spec:
+  syncMode: Push
+  apiEndpoint: https://member1.example.com:6443
+  secretRef: {namespace: isthmus-system, name: member1}
+  impersonatorSecretRef: {namespace: isthmus-system, name: member1-impersonator}
+  provider: aws
+  region: us-east-1
+  zones: [a, b]
+  taints: [{key: example.com/maintenance, value: "1", effect: NoSchedule}]
+`,
+	"ResourceBinding": `
+apiVersion: work.karmada.io/v1alpha2
+kind: ResourceBinding
+metadata: {name: nginx-deployment}
+spec:
+  resource: {apiVersion: apps/v1, kind: Deployment, namespace: NS, name: nginx, uid: 6b2e}
+  replicas: 3
+  clusters: [{name: member1, replicas: 1}, {name: member2, replicas: 2}]
+  conflictResolution: Abort
+`,
+	"ClusterResourceBinding": `
+apiVersion: work.karmada.io/v1alpha2
+kind: ClusterResourceBinding
+metadata: {name: reader-clusterrole}
+spec:
+  resource: {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, name: reader, uid: 6b2e}
+  clusters: [{name: member1}, {name: member2}]
+`,
+}
+
+// Clusters and bindings have the form that clients of theirs know.
+func TestPublishedObjects(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	for kind, text := range published {
+		text = strings.ReplaceAll(text, "NS", ns)
+		out := labtest.MustKubectl(t, world.System.Kubeconfig(), text, "-n", ns, "create", "--validate=strict", "--dry-run=server", "-o", "json", "-f", "-")
+		var want, got map[string]any
+		if err := errors.Join(yaml.Unmarshal([]byte(text), &want), json.Unmarshal([]byte(out), &got)); err != nil {
+			t.Fatal(err)
+		}
+		if path := lost(want["spec"], got["spec"], "spec"); path != "" {
+			t.Errorf("%s: %s is not what was written:\n%s", kind, path, out)
+		}
+	}
+	// A clusters' proxy and a binding's status are there as subresources.
+	for _, path := range []string{
+		"/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/version",
+		"/apis/cluster.karmada.io/v1alpha1/clusters/m1/status",
+	} {
+		if a := ask(t, labtest.Config(t, world.System), "GET", path, nil); a.code != 200 {
+			t.Errorf("%s: %s", path, a)
+		}
+	}
 }
 
 // What is not supported is refused by name, and what nobody knows as well.
