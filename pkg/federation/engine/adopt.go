@@ -35,7 +35,8 @@ func (m *member) takeOver(ctx context.Context, key marks.Key, t *template, d *de
 	case foreign:
 		return m.refuse(key, t, fmt.Errorf("%w: the object is managed by the control plane %s: release it there first", adopt.ErrRefused, other))
 	case there.held:
-		return m.refuse(key, t, errHeld)
+		m.queue.AddAfter(key, adoptAgain)
+		return errForeign, m.hold(ctx, key, t, d, errHeld)
 	case there.DeletionTimestamp != nil:
 		return m.refuse(key, t, errBeingDeleted)
 	}

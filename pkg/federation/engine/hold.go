@@ -40,6 +40,9 @@ func (m *member) heldDrift(ctx context.Context, key marks.Key, t *template, d *d
 	if err != nil {
 		return err.Error(), nil //nolint:nilerr // told to the user: nothing can be written anyway
 	}
+	if err := m.fit(ctx, key, t, r); err != nil {
+		return "", err
+	}
 	if there := m.copy(key); there != nil && there.projection == r.hash {
 		return "", nil
 	}

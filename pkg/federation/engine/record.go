@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
 )
 
@@ -100,7 +101,7 @@ func controllers(u *unstructured.Unstructured) []metav1.OwnerReference {
 // decisive keeps the annotations that decisions read; the others are in raw.
 func decisive(all map[string]string) map[string]string {
 	var out map[string]string
-	for _, k := range []string{marks.Hold, conflictAnnotation, revisionAnnotation} {
+	for _, k := range []string{marks.Hold, conflictAnnotation, revisionAnnotation, placement.MoveVolumesAnnotation} {
 		if v, ok := all[k]; ok {
 			if out == nil {
 				out = map[string]string{}

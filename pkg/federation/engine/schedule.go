@@ -88,6 +88,7 @@ type shape struct {
 		Template             *struct {
 			Spec *corev1.PodSpec `json:"spec"`
 		} `json:"template"`
+		VolumeClaimTemplates []struct{} `json:"volumeClaimTemplates"`
 	} `json:"spec"`
 }
 
@@ -248,7 +249,7 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 		d.divided = in.Divisible
 		result := placement.Decision{Targets: previous, Reason: placement.ReasonSuccess}
 		if placement.Due(in) {
-			result = placement.Place(in)
+			result = e.anchored(t, s, in, placement.Place(in))
 		}
 		if !result.OK() || result.Reason == placement.ReasonPostponed {
 			d.problem = result.Message
