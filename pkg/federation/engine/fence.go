@@ -22,9 +22,8 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/fence"
 )
 
-// FenceName is the ConfigMap of the fence: of the record in the control plane,
-// of the mark in a member, both in the namespace isthmus-system.
-const FenceName = "isthmus-fence"
+// FenceName is the ConfigMap of the fence, here and in each member.
+const FenceName = clusterv1alpha1.FenceName
 
 // FenceStatusName is the ConfigMap in the control plane that shows what was
 // found in each member, under the cluster's name.

@@ -208,6 +208,9 @@ func (m *memberClients) removeIdentities(ctx context.Context, admin bool) error 
 	case root.Labels[v1alpha1.IdentityLabel] == "":
 		return fmt.Errorf("ClusterRole %s: %w", membershipRole, ErrForeignObject)
 	}
+	if err := m.removeFence(ctx); err != nil {
+		return err
+	}
 	if err := m.removeNamespace(ctx); err != nil {
 		return err
 	}
@@ -221,6 +224,16 @@ func (m *memberClients) removeIdentities(ctx context.Context, admin bool) error 
 		return m.removeByHand(ctx)
 	}
 	return m.awaitLocked(ctx)
+}
+
+// removeFence deletes the mark of the control plane that has written to the
+// member, so that another one may.
+func (m *memberClients) removeFence(ctx context.Context) error {
+	err := m.kube.CoreV1().ConfigMaps(v1alpha1.MemberNamespace).Delete(ctx, v1alpha1.FenceName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ConfigMap %s: %w", v1alpha1.FenceName, err)
+	}
+	return nil
 }
 
 // removeByHand deletes what the garbage collector would, for an administrator.

@@ -9,6 +9,10 @@ const CredentialsNamespace = "isthmus-system"
 // MemberNamespace is the namespace in a member that holds our identities.
 const MemberNamespace = "isthmus-system"
 
+// FenceName is the ConfigMap of the fence: of the record in the control plane,
+// in CredentialsNamespace, and of the mark in a member, in MemberNamespace.
+const FenceName = "isthmus-fence"
+
 // The two identities in a member.
 const (
 	// ReadServiceAccount reads and routes.
