@@ -54,6 +54,11 @@ type Removal struct {
 	// Contents is all that the container takes along, over all clusters.
 	Contents Amount
 	Amount
+	// Decision names the placement that the removal follows from, and Surplus
+	// says that all other clusters of it hold what they should, available: then
+	// nothing is lost by it.
+	Decision string
+	Surplus  bool
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -188,6 +193,7 @@ type Breaker struct {
 	trips   map[string]*Trip
 	waiting map[copyID]Waiting
 	passed  map[string]time.Time // containers that may go, until when that is remembered
+	refused map[string]string    // placements that were refused, by template
 }
 
 type token struct {
@@ -199,7 +205,7 @@ type token struct {
 func New(l Limits) *Breaker {
 	return &Breaker{
 		limits: l, tokens: map[copyID]token{}, trips: map[string]*Trip{},
-		waiting: map[copyID]Waiting{}, passed: map[string]time.Time{},
+		waiting: map[copyID]Waiting{}, passed: map[string]time.Time{}, refused: map[string]string{},
 	}
 }
 
@@ -221,6 +227,10 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Go, "was counted before"
 	}
+	if b.undoes(r) {
+		delete(b.waiting, id)
+		return Go, "takes back what was refused"
+	}
 	trip := b.stops(now, &r, fleet, cluster)
 	if trip == nil {
 		delete(b.waiting, id)
@@ -231,9 +241,19 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Release, "the removal was rejected by " + trip.By
 	}
+	if _, known := b.refused[r.Template]; !known && r.Class == Derived {
+		b.refused[r.Template] = r.Decision
+	}
 	b.waiting[id] = Waiting{Removal: r, Trip: trip.ID, seen: now}
 	trip.idle = time.Time{}
 	return Wait, fmt.Sprintf("the removal waits for approval (%s), see: multicluster-apiserver breaker status", trip.ID)
+}
+
+// undoes: a placement was refused in part, and what has been created for it
+// goes again because another placement has taken its place.
+func (b *Breaker) undoes(r Removal) bool {
+	refused, known := b.refused[r.Template]
+	return known && r.Class == Derived && r.Surplus && r.Decision != refused
 }
 
 // stops finds the trip that a removal runs into, and counts the removal when
@@ -346,6 +366,9 @@ func (b *Breaker) Tick(now time.Time) (ended []*Trip) {
 				b.passed[id] = now
 			}
 		}
+	}
+	if len(b.trips) == 0 {
+		clear(b.refused)
 	}
 	return ended
 }

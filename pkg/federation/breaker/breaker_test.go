@@ -165,6 +165,33 @@ func TestRejectedPlacementsWait(t *testing.T) {
 	}
 }
 
+// A placement is refused, and taken back after it was carried out in part: what
+// it has created goes, unless that would leave too little.
+func TestTakingBack(t *testing.T) {
+	b := New(DefaultLimits())
+	fleet, cluster := sizes(2000)
+	mistake := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{50, 1}, Decision: "m1=100"}
+	other := mistake
+	other.Cluster, other.Surplus = "m3", true
+	for name, r := range map[string]Removal{"the first": mistake, "the second, with the new replicas available": other} {
+		if v, why := b.Ask(start, r, fleet, cluster); v != Wait {
+			t.Errorf("%s removal of a mistaken placement: %v, %s", name, v, why)
+		}
+	}
+	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50"}
+	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
+		t.Errorf("%v while others do not hold their share", v)
+	}
+	back.Surplus = true
+	if v, why := b.Ask(start, back, fleet, cluster); v != Go {
+		t.Errorf("taking back: %v, %s", v, why)
+	}
+	back.Template = "api"
+	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
+		t.Errorf("%v: nothing was refused of this template", v)
+	}
+}
+
 func TestTryingAgainIsNotCounted(t *testing.T) {
 	b := New(DefaultLimits())
 	fleet, cluster := sizes(2000)

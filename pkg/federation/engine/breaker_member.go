@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,6 +85,9 @@ func (m *member) mayDelete(ctx context.Context, key marks.Key, t intent.Template
 		if r.Container, err = m.engine.container(ctx, key); err != nil {
 			return breaker.Wait, "", err
 		}
+	}
+	if d := m.engine.decisionOf(key); d != nil && r.Class == breaker.Derived {
+		m.engine.describeDecision(key, m.name, d, &r)
 	}
 	if err := m.weighContents(ctx, key, &r); err != nil {
 		return breaker.Wait, "", err
@@ -239,6 +244,7 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 	if d.askedLess {
 		removal.Class = breaker.Asked
 	}
+	m.engine.describeDecision(key, m.name, d, &removal)
 	verdict, why, err := m.engine.breaker.ask(ctx, removal)
 	if err != nil {
 		return err
@@ -266,7 +272,43 @@ func (m *member) waits(key marks.Key, why string) {
 		m.engine.breaker.settled(m.name, key)
 	}
 	m.engine.statusQueue.Add(key)
+	if why != "" {
+		// The placement may want the copy again meanwhile.
+		m.engine.templateQueue.Add(key)
+	}
 	if t := m.engine.template(key); t != nil && why != "" {
 		m.engine.event(key, t, "Warning", reasonWaits, "%s: %s", m.name, why)
 	}
+}
+
+// describeDecision says which placement a removal follows from, and whether it
+// takes away nothing but surplus.
+func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, r *breaker.Removal) {
+	var b strings.Builder
+	r.Surplus = d.divided
+	for _, name := range slices.Sorted(maps.Keys(d.targets)) {
+		fmt.Fprintf(&b, "%s=%d,", name, d.targets[name])
+		if name != cluster && !e.holdsShare(key, name, d.targets[name]) {
+			r.Surplus = false
+		}
+	}
+	r.Decision = b.String()
+}
+
+// holdsShare: the copy in the cluster has so many replicas available.
+func (e *Engine) holdsShare(key marks.Key, cluster string, share int32) bool {
+	m := e.member(cluster)
+	if m == nil {
+		return false
+	}
+	c := m.copy(key)
+	if c == nil || !c.owned || c.replicas < share {
+		return false
+	}
+	status, err := c.decodeStatus()
+	if err != nil {
+		return false
+	}
+	available, _ := status["availableReplicas"].(int64)
+	return available >= int64(share)
 }

@@ -289,12 +289,26 @@ func (e *Engine) previous(key marks.Key, t *template, b *binding) []placement.Ta
 		for _, c := range b.Spec.Clusters {
 			out = append(out, placement.Target{Cluster: c.Name, Replicas: c.Replicas})
 		}
-		return out
+		return append(out, e.stillThere(key, b)...)
 	}
 	for _, m := range e.memberList() {
 		if c := m.copy(key); c != nil && c.owned {
 			out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
 		}
+	}
+	return out
+}
+
+// stillThere are copies that the recorded placement leaves out and the breaker
+// has kept: where the cluster fits again, they are targets as before.
+func (e *Engine) stillThere(key marks.Key, b *binding) []placement.Target {
+	var out []placement.Target
+	for _, m := range e.memberList() {
+		c := m.copy(key)
+		if c == nil || !c.owned || m.record(key).waits == "" || slices.Contains(clusterNames(b.Spec.Clusters), m.name) {
+			continue
+		}
+		out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
 	}
 	return out
 }
