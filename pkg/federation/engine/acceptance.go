@@ -128,7 +128,7 @@ func (f *fenceKeeper) takeOver(ctx context.Context, m *member) error {
 	if err := m.writeMark(ctx, ours); err != nil {
 		return err
 	}
-	m.fence.covers = covers
+	m.fence.covers.Store(covers)
 	m.fence.ours.Store(true)
 	return nil
 }

@@ -25,13 +25,17 @@ type memberFence struct {
 	// ours: the member holds a mark of this term, and nothing has been seen
 	// that says otherwise.
 	ours atomic.Bool
+	// covers is the revision of the control plane up to which the mark counts.
+	covers atomic.Uint64
 
 	mu      sync.Mutex // held while the mark is read or written
 	known   bool       // mark and version are the member's
 	mark    *fence.Mark
 	version string
-	covers  uint64
 }
+
+// allows a write that is based on such a revision.
+func (f *memberFence) allows(needed uint64) bool { return f.ours.Load() && f.covers.Load() >= needed }
 
 // permit is asked before every write to the member. needed is the newest
 // revision of the control plane that the write is based on.
@@ -40,9 +44,12 @@ func (m *member) permit(ctx context.Context, needed uint64) error {
 	if err := f.mayWrite(); err != nil {
 		return m.refused(err)
 	}
+	if m.fence.allows(needed) {
+		return nil
+	}
 	m.fence.mu.Lock()
 	defer m.fence.mu.Unlock()
-	if m.fence.ours.Load() && m.fence.covers >= needed {
+	if m.fence.allows(needed) {
 		return nil
 	}
 	if !m.fence.ours.Load() {
@@ -60,7 +67,7 @@ func (m *member) permit(ctx context.Context, needed uint64) error {
 	if err := m.writeMark(ctx, mark); err != nil {
 		return m.refused(err)
 	}
-	m.fence.covers = covers
+	m.fence.covers.Store(covers)
 	m.fence.ours.Store(true)
 	return nil
 }
