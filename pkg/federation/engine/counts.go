@@ -121,7 +121,10 @@ func (e *Engine) countRevisions(ctx context.Context, key marks.Key, t *template)
 		sum := revision.Sum(parts)
 		have := r.sum
 		have.Desired = r.spec
-		if sum != have && r.DeletionTimestamp == nil {
+		if len(parts) == 0 && r.observed == 0 {
+			continue // not in the members yet
+		}
+		if (sum != have || r.observed < r.Generation) && r.DeletionTimestamp == nil {
 			updates = append(updates, update{r, sum})
 		}
 	}
@@ -144,17 +147,19 @@ func (e *Engine) countRevisions(ctx context.Context, key marks.Key, t *template)
 func (e *Engine) writeCounts(ctx context.Context, key marks.Key, r *revisionRecord, sum revision.Counts) error {
 	uid := map[string]any{"uid": r.UID}
 	if r.spec != sum.Desired {
-		if err := e.patchReplicaSet(ctx, key, r, map[string]any{"metadata": uid, "spec": map[string]any{"replicas": sum.Desired}}); err != nil {
+		var err error
+		if r, err = e.patchReplicaSet(ctx, key, r, map[string]any{"metadata": uid, "spec": map[string]any{"replicas": sum.Desired}}); err != nil {
 			return err
 		}
 	}
 	have := r.sum
 	have.Desired = sum.Desired
-	if have == sum {
+	if have == sum && r.observed >= r.Generation {
 		return nil
 	}
-	return e.patchReplicaSet(ctx, key, r, map[string]any{"metadata": uid, "status": map[string]any{
+	_, err := e.patchReplicaSet(ctx, key, r, map[string]any{"metadata": uid, "status": map[string]any{
 		"replicas": sum.Replicas, "fullyLabeledReplicas": sum.FullyLabeled,
-		"readyReplicas": sum.Ready, "availableReplicas": sum.Available,
+		"readyReplicas": sum.Ready, "availableReplicas": sum.Available, "observedGeneration": r.Generation,
 	}}, "status")
+	return err
 }

@@ -40,6 +40,8 @@ type revisionRecord struct {
 	number int64
 	spec   int32           // of a ReplicaSet
 	sum    revision.Counts // of a ReplicaSet
+	// observed is a ReplicaSet's status.observedGeneration.
+	observed int64
 	digest uint64          // of a ControllerRevision's data
 }
 
@@ -72,7 +74,7 @@ func newRevisionCache(e *Engine, gvr schema.GroupVersionResource, read func(*uns
 func recordOf(u *unstructured.Unstructured, owners ...string) *revisionRecord {
 	r := &revisionRecord{ObjectMeta: metav1.ObjectMeta{
 		Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-		DeletionTimestamp: u.GetDeletionTimestamp(),
+		Generation: u.GetGeneration(), DeletionTimestamp: u.GetDeletionTimestamp(),
 	}}
 	if c := metav1.GetControllerOf(u); c != nil && slices.Contains(owners, c.Kind) {
 		r.owner = c.UID
@@ -93,6 +95,7 @@ func replicaSetOf(u *unstructured.Unstructured) *revisionRecord {
 		return int32(n)
 	}
 	r.spec = count("spec", "replicas")
+	r.observed = int64(count("status", "observedGeneration"))
 	r.sum = revision.Counts{
 		Replicas: count("status", "replicas"), FullyLabeled: count("status", "fullyLabeledReplicas"),
 		Ready: count("status", "readyReplicas"), Available: count("status", "availableReplicas"),
@@ -215,8 +218,8 @@ func (e *Engine) createRevision(ctx context.Context, key marks.Key, t *template,
 	return e.revisions.remember(got).revision(), nil
 }
 
-// revisionObject is the ReplicaSet that a deployment controller would make,
-// without replicas, which are counted later.
+// revisionObject is the ReplicaSet that a deployment controller would make. The
+// first one is to have all replicas; those of a later one are counted.
 func revisionObject(t *template, u *unstructured.Unstructured, plan revision.Plan, hash string) (*unstructured.Unstructured, error) {
 	podTemplate, _, err := unstructured.NestedMap(u.Object, "spec", "template")
 	if err != nil {
@@ -243,7 +246,11 @@ func revisionObject(t *template, u *unstructured.Unstructured, plan revision.Pla
 	if cause := u.GetAnnotations()["kubernetes.io/change-cause"]; cause != "" {
 		annotations["kubernetes.io/change-cause"] = cause
 	}
-	spec := map[string]any{"replicas": int64(0), "selector": selector, "template": podTemplate}
+	replicas := int64(0)
+	if plan.Number == 1 {
+		replicas = int64(t.replicas)
+	}
+	spec := map[string]any{"replicas": replicas, "selector": selector, "template": podTemplate}
 	if n, found, err := unstructured.NestedInt64(u.Object, "spec", "minReadySeconds"); err == nil && found {
 		spec["minReadySeconds"] = n
 	}
@@ -265,13 +272,14 @@ func (e *Engine) renumber(ctx context.Context, key marks.Key, r *revisionRecord,
 	patch := map[string]any{"metadata": map[string]any{"uid": r.UID, "annotations": map[string]any{
 		revision.NumberAnnotation: strconv.FormatInt(number, 10),
 	}}}
-	return e.patchReplicaSet(ctx, key, r, patch)
+	_, err := e.patchReplicaSet(ctx, key, r, patch)
+	return err
 }
 
-func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *revisionRecord, patch map[string]any, subresources ...string) error {
+func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *revisionRecord, patch map[string]any, subresources ...string) (*revisionRecord, error) {
 	raw, err := json.Marshal(patch)
 	if err != nil {
-		return fmt.Errorf("revision %s of %s: %w", r.Name, key, err)
+		return nil, fmt.Errorf("revision %s of %s: %w", r.Name, key, err)
 	}
 	writes.WithLabelValues("revision").Inc()
 	manager := marks.Manager
@@ -282,10 +290,9 @@ func (e *Engine) patchReplicaSet(ctx context.Context, key marks.Key, r *revision
 		metav1.PatchOptions{FieldManager: manager}, subresources...)
 	if err != nil {
 		e.revisions.forget(r.UID)
-		return fmt.Errorf("revision %s of %s: %w", r.Name, key, err)
+		return nil, fmt.Errorf("revision %s of %s: %w", r.Name, key, err)
 	}
-	e.revisions.remember(got)
-	return nil
+	return e.revisions.remember(got), nil
 }
 
 // numberDeployment writes the revision on the Deployment, where clients read it,
