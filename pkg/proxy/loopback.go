@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"net/http"
 	"strings"
+
+	"k8s.io/client-go/rest"
 )
 
 type loopbackKey struct{}
@@ -21,6 +23,23 @@ func IsLoopback(ctx context.Context) bool {
 // FleetHeader on a request of a private client asks for what every other client
 // sees, instead of the control plane alone. Nobody else gains anything by it.
 const FleetHeader = "Isthmus-Fleet"
+
+// FleetConfig makes of a private client's configuration one that sees what
+// every client of the endpoint sees.
+func FleetConfig(private *rest.Config) *rest.Config {
+	config := rest.CopyConfig(private)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return asFleet{next} })
+	return config
+}
+
+type asFleet struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t asFleet) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(FleetHeader, "true")
+	return t.next.RoundTrip(r)
+}
 
 // MarkLoopback marks requests of private clients before authentication takes
 // the credential away. A private client is recognised by the loopback bearer

@@ -64,6 +64,10 @@ type Config struct {
 	// MayWrite says whether this process still leads: it is asked before every
 	// write to a member, and must not block. Nil means always.
 	MayWrite func() error
+	// Unowned counts, per cluster, the running Pods of a namespace that a
+	// selector matches and no controller owns: a new ReplicaSet is placed where
+	// the Pods are that it will adopt. Nil means that nobody knows of any.
+	Unowned func(namespace, selector string) map[string]int32
 	// Grace is how long an unreachable member's last status counts.
 	Grace time.Duration
 	// StatusInterval is the least time between two writes of a template's

@@ -42,7 +42,7 @@ type revisionRecord struct {
 	sum    revision.Counts // of a ReplicaSet
 	// observed is a ReplicaSet's status.observedGeneration.
 	observed int64
-	digest uint64          // of a ControllerRevision's data
+	digest   uint64 // of a ControllerRevision's data
 }
 
 const byOwner = "owner"

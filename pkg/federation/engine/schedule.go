@@ -296,6 +296,9 @@ func (e *Engine) previous(key marks.Key, t *template, b *binding) []placement.Ta
 			out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
 		}
 	}
+	if len(out) == 0 && b == nil && adopts[key.GroupKind()] && e.cfg.Unowned != nil {
+		return e.adoptable(t)
+	}
 	return out
 }
 

@@ -12,7 +12,6 @@ package controllers
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -105,9 +104,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	fleet, err := fleetClient(config)
+	fleet, err := kubernetes.NewForConfig(proxy.FleetConfig(config))
 	if err != nil {
-		return err
+		return fmt.Errorf("client of the endpoint: %w", err)
 	}
 	quotas, err := quota.New(ctx, quota.Config{ControlPlane: client, Fleet: fleet, Shared: shared, Objects: objects})
 	if err != nil {
@@ -149,29 +148,6 @@ func typed(ctx context.Context, client kubernetes.Interface, shared informers.Sh
 		func(ctx context.Context) { ttl.Run(ctx, workers) },
 		func(ctx context.Context) { roles.Run(ctx, workers) },
 	}, nil
-}
-
-// fleetClient is a private client that sees what every client of the endpoint
-// sees.
-func fleetClient(config *rest.Config) (kubernetes.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return asFleet{next}
-	})
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the endpoint: %w", err)
-	}
-	return client, nil
-}
-
-type asFleet struct{ next http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (t asFleet) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set(proxy.FleetHeader, "true")
-	return t.next.RoundTrip(r)
 }
 
 func collector(ctx context.Context, client kubernetes.Interface, metadataClient metadata.Interface, objects informerfactory.InformerFactory, mapper meta.ResettableRESTMapper) (runner, error) {
