@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -30,8 +29,11 @@ type Ref struct {
 // Settler waits until a write has come to the members that can be reached. It
 // returns early when that is not to be expected.
 type Settler interface {
-	// Gone waits until none of the templates exists.
-	Gone(ctx context.Context, gvr schema.GroupVersionResource, refs []Ref)
+	// Gone waits until the template does not exist.
+	Gone(ctx context.Context, gvr schema.GroupVersionResource, ref Ref)
+	// AllGone waits until of what a LIST with these selectors finds nothing is
+	// being deleted that only the members hold.
+	AllGone(ctx context.Context, gvr schema.GroupVersionResource, namespace, labelSelector, fieldSelector string)
 	// InPlace waits until the copies exist.
 	InPlace(ctx context.Context, gk schema.GroupKind, ref Ref)
 }
@@ -96,48 +98,39 @@ func (rt *Router) serveSettled(w http.ResponseWriter, r *http.Request, next http
 		ctx, cancel := context.WithTimeout(r.Context(), settleLimit)
 		defer cancel()
 		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-		object, _ := DecodeObject(held.body.Bytes())
-		switch refs := settlingRefs(object, how); {
-		case len(refs) == 0:
-		case how == UntilGone:
-			rt.Settler.Gone(ctx, gvr, refs)
-		default:
-			rt.Settler.InPlace(ctx, schema.GroupKind{Group: gvr.Group, Kind: judging[gvr.GroupResource()]}, refs[0])
+		if info.Verb == "deletecollection" {
+			query := r.URL.Query()
+			rt.Settler.AllGone(ctx, gvr, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
+		} else if m := metaOf(held.body.Bytes()); m != nil {
+			ref := Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}
+			switch {
+			case how == UntilInPlace:
+				rt.Settler.InPlace(ctx, schema.GroupKind{Group: gvr.Group, Kind: judging[gvr.GroupResource()]}, ref)
+			case HeldByMembersOnly(m):
+				rt.Settler.Gone(ctx, gvr, ref)
+			}
 		}
 	}
 	held.release()
 }
 
-// settlingRefs are the objects of an answer that are worth waiting for: of
-// those being deleted the ones that only the members hold.
-func settlingRefs(object runtime.Object, how Settling) []Ref {
+// metaOf reads the object of an answer; nil when it is none.
+func metaOf(body []byte) metav1.Object {
+	object, _ := DecodeObject(body)
 	if object == nil {
 		return nil
 	}
-	objects := []runtime.Object{object}
-	if meta.IsListType(object) {
-		items, err := meta.ExtractList(object)
-		if err != nil {
-			return nil
-		}
-		objects = items
+	m, err := meta.Accessor(object)
+	if err != nil || m.GetUID() == "" {
+		return nil
 	}
-	var refs []Ref
-	for _, o := range objects {
-		m, err := meta.Accessor(o)
-		if err != nil || m.GetUID() == "" {
-			continue
-		}
-		if how == UntilGone && !heldByMembersOnly(m) {
-			continue
-		}
-		refs = append(refs, Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()})
-	}
-	return refs
+	return m
 }
 
-func heldByMembersOnly(m metav1.Object) bool {
-	return slices.Equal(m.GetFinalizers(), []string{PropagationFinalizer})
+// HeldByMembersOnly says whether an object that is being deleted goes as soon
+// as the members have let its copies go.
+func HeldByMembersOnly(m metav1.Object) bool {
+	return m.GetDeletionTimestamp() != nil && slices.Equal(m.GetFinalizers(), []string{PropagationFinalizer})
 }
 
 // heldWriter keeps an answer; one that is too long goes through.

@@ -46,17 +46,26 @@ func TestDecideSettling(t *testing.T) {
 
 type recordingSettler struct {
 	gone    []Ref
+	all     string
 	inPlace []Ref
 	kind    schema.GroupKind
 }
 
-func (s *recordingSettler) Gone(_ context.Context, _ schema.GroupVersionResource, refs []Ref) {
-	s.gone = append(s.gone, refs...)
+func (s *recordingSettler) Gone(_ context.Context, _ schema.GroupVersionResource, ref Ref) {
+	s.gone = append(s.gone, ref)
+}
+
+func (s *recordingSettler) AllGone(_ context.Context, gvr schema.GroupVersionResource, namespace, labelSelector, fieldSelector string) {
+	s.all = gvr.Resource + "/" + namespace + "/" + labelSelector + "/" + fieldSelector
 }
 
 func (s *recordingSettler) InPlace(_ context.Context, gk schema.GroupKind, ref Ref) {
 	s.kind, s.inPlace = gk, append(s.inPlace, ref)
 }
+
+type answering struct{ http.Handler }
+
+func (answering) ServeClusterProxy(http.ResponseWriter, *http.Request, string, string) {}
 
 func TestServeSettled(t *testing.T) {
 	const (
@@ -71,17 +80,20 @@ func TestServeSettled(t *testing.T) {
 		verb, resource, answer string
 		code                   int
 		gone, inPlace          []Ref
+		all                    string
 	}{
 		"held by the members":    {verb: "delete", resource: "configmaps", answer: held, code: 200, gone: ref("held", "1")},
 		"held by others as well": {verb: "delete", resource: "configmaps", answer: other, code: 200},
-		"a collection":           {verb: "deletecollection", resource: "configmaps", answer: list, code: 200, gone: ref("held", "1")},
-		"gone at once":           {verb: "delete", resource: "configmaps", answer: done, code: 200},
-		"refused":                {verb: "delete", resource: "configmaps", answer: held, code: 409},
-		"what judges others":     {verb: "create", resource: "limitranges", answer: limit, code: 201, inPlace: ref("limit", "3")},
+		"a collection":           {verb: "deletecollection", resource: "configmaps", answer: list, code: 200, all: "configmaps/a/l=1/f=2"},
+		"a collection of a dual kind": {
+			verb: "deletecollection", resource: "persistentvolumeclaims", answer: done, code: 200, all: "persistentvolumeclaims/a/l=1/f=2",
+		},
+		"gone at once":       {verb: "delete", resource: "configmaps", answer: done, code: 200},
+		"refused":            {verb: "delete", resource: "configmaps", answer: held, code: 409},
+		"what judges others": {verb: "create", resource: "limitranges", answer: limit, code: 201, inPlace: ref("limit", "3")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settler := &recordingSettler{}
-			router := &Router{Kinds: NewKinds(DefaultClasses()), Settler: settler}
 			next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Accept-Encoding") != "" {
 					t.Error("the answer may come compressed")
@@ -89,16 +101,17 @@ func TestServeSettled(t *testing.T) {
 				w.WriteHeader(c.code)
 				_, _ = io.WriteString(w, c.answer)
 			})
+			router := &Router{Kinds: NewKinds(DefaultClasses()), Settler: settler, Gateway: answering{next}}
 			info := &request.RequestInfo{IsResourceRequest: true, Verb: c.verb, APIVersion: "v1", Resource: c.resource, Namespace: "a"}
-			r := httptest.NewRequest(http.MethodDelete, "/", nil)
+			r := httptest.NewRequest(http.MethodDelete, "/?labelSelector=l%3D1&fieldSelector=f%3D2", nil)
 			r.Header.Set("Accept-Encoding", "gzip")
 			w := httptest.NewRecorder()
 			router.Wrap(next).ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
 			if w.Code != c.code || w.Body.String() != c.answer {
 				t.Errorf("answered %d %s", w.Code, w.Body)
 			}
-			if !reflect.DeepEqual(settler.gone, c.gone) || !reflect.DeepEqual(settler.inPlace, c.inPlace) {
-				t.Errorf("waited for gone %v, in place %v; want %v, %v", settler.gone, settler.inPlace, c.gone, c.inPlace)
+			if !reflect.DeepEqual(settler.gone, c.gone) || !reflect.DeepEqual(settler.inPlace, c.inPlace) || settler.all != c.all {
+				t.Errorf("waited for gone %v, in place %v, all of %q; want %v, %v, %q", settler.gone, settler.inPlace, settler.all, c.gone, c.inPlace, c.all)
 			}
 			if c.inPlace != nil && settler.kind.Kind != "LimitRange" {
 				t.Errorf("kind %s", settler.kind)

@@ -7,6 +7,7 @@ package settle
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,52 +51,26 @@ func (s *Settler) Lead(e Engine) {
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
-	// single is up to how many objects are read one by one.
-	single = 5
 )
 
 // Gone implements proxy.Settler.
-func (s *Settler) Gone(ctx context.Context, gvr schema.GroupVersionResource, refs []proxy.Ref) {
+func (s *Settler) Gone(ctx context.Context, gvr schema.GroupVersionResource, ref proxy.Ref) {
 	poll(ctx, func() bool {
-		if len(refs) > single {
-			refs = s.remaining(ctx, gvr, refs)
-			return len(refs) == 0
-		}
-		for len(refs) > 0 {
-			got, err := s.client.Resource(gvr).Namespace(refs[0].Namespace).Get(ctx, refs[0].Name, metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) && (err != nil || got.UID == refs[0].UID) {
-				return false
-			}
-			refs = refs[1:]
-		}
-		return true
+		got, err := s.client.Resource(gvr).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && got.UID != ref.UID
 	})
 }
 
-// remaining lists once for all. Objects of one answer share a namespace, or
-// come from all of them.
-func (s *Settler) remaining(ctx context.Context, gvr schema.GroupVersionResource, refs []proxy.Ref) []proxy.Ref {
-	namespace := refs[0].Namespace
-	for _, r := range refs {
-		if r.Namespace != namespace {
-			namespace = metav1.NamespaceAll
+// AllGone implements proxy.Settler.
+func (s *Settler) AllGone(ctx context.Context, gvr schema.GroupVersionResource, namespace, labelSelector, fieldSelector string) {
+	options := metav1.ListOptions{LabelSelector: labelSelector, FieldSelector: fieldSelector}
+	poll(ctx, func() bool {
+		list, err := s.client.Resource(gvr).Namespace(namespace).List(ctx, options)
+		if err != nil {
+			return apierrors.IsBadRequest(err) // a selector that the control plane does not know
 		}
-	}
-	list, err := s.client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return refs
-	}
-	exists := make(map[types.UID]bool, len(list.Items))
-	for i := range list.Items {
-		exists[list.Items[i].UID] = true
-	}
-	var left []proxy.Ref
-	for _, r := range refs {
-		if exists[r.UID] {
-			left = append(left, r)
-		}
-	}
-	return left
+		return !slices.ContainsFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return proxy.HeldByMembersOnly(&o) })
+	})
 }
 
 // InPlace implements proxy.Settler.
