@@ -152,13 +152,13 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 
 // lead runs what only one replica may run.
 func (s *system) lead(ctx context.Context, servingCA []byte) error {
-	unowned, err := unownedPods(s.loopback) //nolint:contextcheck // asked by the engine, each time with a limit
+	fleet, err := newSights(s.loopback)
 	if err != nil {
 		return err
 	}
 	federation, err := engine.New(engine.Config{ //nolint:contextcheck // nothing runs until Run, which takes the context
 		ControlPlane: s.loopback, Members: engineDirectory{s.membership}, MayWrite: s.leadership.MayWrite, Breaker: s.options.Breaker,
-		Unowned: unowned,
+		Unowned: fleet.unowned, Node: fleet.node,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)

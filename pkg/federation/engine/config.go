@@ -68,6 +68,9 @@ type Config struct {
 	// selector matches and no controller owns: a new ReplicaSet is placed where
 	// the Pods are that it will adopt. Nil means that nobody knows of any.
 	Unowned func(namespace, selector string) map[string]int32
+	// Node finds a Node by the name under which clients see it: its cluster and
+	// its name there, or nothing. Nil means that nobody knows Nodes.
+	Node func(served string) (cluster, name string)
 	// Grace is how long an unreachable member's last status counts.
 	Grace time.Duration
 	// StatusInterval is the least time between two writes of a template's

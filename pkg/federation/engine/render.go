@@ -33,6 +33,9 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 			return nil, fmt.Errorf("replicas of %s: %w", key, err)
 		}
 	}
+	if err := d.node.rename(u.Object, cluster.Name); err != nil {
+		return nil, fmt.Errorf("node of %s: %w", key, err)
+	}
 	if err := d.overrides.Apply(u, cluster); err != nil {
 		return nil, fmt.Errorf("%w: %w", errOverride, err)
 	}

@@ -45,6 +45,7 @@ type decision struct {
 	suspended bool
 	suspendOn []string
 	problem   string
+	node      *node     // that the template asks for
 	at        time.Time // when it became what it is
 }
 
@@ -241,10 +242,11 @@ func keepFormer(want *workv1alpha2.ResourceBindingSpec, b *binding) {
 func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *workv1alpha2.ResourceBindingSpec, required []string, d *decision) {
 	previous := e.previous(key, t, b)
 	targets := map[string]int32{}
+	d.node = e.nodeOf(s)
 	if want.Placement != nil {
 		in := placement.Input{
 			UID: t.UID, Placement: *want.Placement, Divisible: divisible(key.GroupKind()), Replicas: want.Replicas,
-			Clusters: e.clusters(s), Previous: previous, Fresh: fresh(t, b, want),
+			Clusters: d.node.around(e.clusters(s)), Previous: previous, Fresh: fresh(t, b, want),
 		}
 		d.divided = in.Divisible
 		result := placement.Decision{Targets: previous, Reason: placement.ReasonSuccess}
