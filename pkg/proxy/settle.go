@@ -18,7 +18,7 @@ import (
 const PropagationFinalizer = "isthmus.dev/propagation"
 
 // settleLimit is the longest that a write waits for the members.
-const settleLimit = 2 * time.Second
+const settleLimit = 5 * time.Second
 
 // Ref names one object that was written.
 type Ref struct {

@@ -53,6 +53,7 @@ type Engine struct {
 	mu        sync.RWMutex
 	kinds     map[schema.GroupKind]*kindWatch
 	members   map[string]*member
+	orphaning orphaning
 	decisions map[marks.Key]*decision
 	statuses  map[marks.Key]*statusMemo
 	finalized map[marks.Key]string // resourceVersion at which our finalizer was set
@@ -372,6 +373,7 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 	if !ok {
 		return
 	}
+	e.orphaning.see(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}, t)
 	if o, ok := old.(*template); ok && o.UID == t.UID && o.content == t.content && o.Generation == t.Generation {
 		return
 	}

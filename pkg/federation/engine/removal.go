@@ -136,7 +136,7 @@ func (e *Engine) liveTemplate(ctx context.Context, key marks.Key) (intent.Templa
 	return intent.Template{
 		Found: true, UID: u.GetUID(), Deleting: u.GetDeletionTimestamp() != nil,
 		Held:      u.GetAnnotations()[marks.Hold] != "",
-		Finalizer: slices.Contains(f, marks.Finalizer), Orphan: slices.Contains(f, metav1.FinalizerOrphanDependents),
+		Finalizer: slices.Contains(f, marks.Finalizer), Orphan: e.orphaning.asked(key, u.GetUID(), f),
 	}, u, nil
 }
 

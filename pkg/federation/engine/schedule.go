@@ -112,6 +112,7 @@ func (t *template) shape() (shape, error) {
 func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	t, b := e.template(key), e.bindings.get(key)
 	if t == nil {
+		e.orphaning.forget(key)
 		e.setDecision(key, nil)
 		if b != nil && b.Annotations[deletedTemplate] != "" {
 			return e.finishRecorded(ctx, key, b)
