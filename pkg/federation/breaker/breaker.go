@@ -103,8 +103,8 @@ type Limits struct {
 	Small int64
 }
 
-// DefaultLimits: of 2,000 replicas 20 may go, of 20 all. Ordinary work, such as
-// the deletion of an application, does not come near.
+// DefaultLimits are ample for ordinary work: of 2,000 replicas 20 may go, of 20 all,
+// and the deletion of an application does not come near.
 func DefaultLimits() Limits {
 	return Limits{
 		Window:        10 * time.Minute,

@@ -178,7 +178,7 @@ func (e *Engine) templateReplicas() int64 {
 			continue
 		}
 		for _, obj := range w.informer.GetStore().List() {
-			if t, ok := obj.(*template); ok && t.hasFinalizer(marks.Finalizer) {
+			if t, ok := obj.(*template); ok && t.finalized() {
 				sum += int64(t.replicas)
 			}
 		}

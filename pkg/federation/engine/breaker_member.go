@@ -52,7 +52,7 @@ func (m *member) size(namespace string) breaker.Size {
 
 // weight is how many Pods the copy stands for.
 func (r *copyRecord) weight(gk schema.GroupKind) int64 {
-	field := ""
+	var field string
 	switch gk {
 	case daemonSetKind:
 		field = "desiredNumberScheduled"

@@ -41,8 +41,9 @@ func (t *template) decode() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-func (t *template) hasFinalizer(name string) bool {
-	return slices.Contains(t.Finalizers, name)
+// finalized: our finalizer holds the template.
+func (t *template) finalized() bool {
+	return slices.Contains(t.Finalizers, marks.Finalizer)
 }
 
 // transformTemplate is idempotent, as informers require.

@@ -53,22 +53,10 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 			return err
 		}
 	}
-	if verdict == intent.Delete {
-		answer, why, err := m.mayDelete(ctx, key, t, there)
-		if err != nil {
-			return err
-		}
-		switch answer {
-		case breaker.Wait:
-			m.waits(key, why)
-			m.queue.AddAfter(key, askAgain)
-			return nil
-		case breaker.Release:
-			verdict = intent.Release
-		case breaker.Go:
-		}
+	waits, err := m.withBreaker(ctx, key, t, there, &verdict)
+	if err != nil || waits {
+		return err
 	}
-	m.waits(key, "")
 	switch verdict {
 	case intent.Delete:
 		return m.remove(ctx, key, there, tpl)
@@ -83,6 +71,28 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 		m.gone(key, t.UID, b.DeletedTemplate)
 	}
 	return nil
+}
+
+// withBreaker has the breaker confirm a deletion, or make a release of it, or
+// wait.
+func (m *member) withBreaker(ctx context.Context, key marks.Key, t intent.Template, there *copyRecord, verdict *intent.Verdict) (waits bool, err error) {
+	if *verdict == intent.Delete {
+		answer, why, err := m.mayDelete(ctx, key, t, there)
+		if err != nil {
+			return false, err
+		}
+		switch answer {
+		case breaker.Wait:
+			m.waits(key, why)
+			m.queue.AddAfter(key, askAgain)
+			return true, nil
+		case breaker.Release:
+			*verdict = intent.Release
+		case breaker.Go:
+		}
+	}
+	m.waits(key, "")
+	return false, nil
 }
 
 // gone records that nothing of ours is left to be removed here.
@@ -231,7 +241,7 @@ func (m *member) release(ctx context.Context, key marks.Key, there *copyRecord) 
 // finalize lets a template go when the copies in all members that can be
 // reached are gone; what is left elsewhere is recorded first.
 func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *binding) error {
-	if !t.hasFinalizer(marks.Finalizer) {
+	if !t.finalized() {
 		return e.letGo(ctx, key, t)
 	}
 	if t.onHold() {

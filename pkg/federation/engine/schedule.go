@@ -142,7 +142,7 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
 	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
-	if len(d.targets) > 0 && !t.hasFinalizer(marks.Finalizer) {
+	if len(d.targets) > 0 && !t.finalized() {
 		// The change comes back as an event, with the finalizer in place.
 		return e.addFinalizer(ctx, key, t)
 	}

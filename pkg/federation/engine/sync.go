@@ -53,7 +53,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 		}
 		return m.consider(ctx, key)
 	}
-	if !t.hasFinalizer(marks.Finalizer) || d.isSuspended(m.name) {
+	if !t.finalized() || d.isSuspended(m.name) {
 		return nil
 	}
 	err := m.apply(ctx, key, t, d)

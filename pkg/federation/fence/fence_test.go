@@ -90,12 +90,14 @@ type world struct {
 	written   int64 // newest state in etcd; covered is what the step covers
 	covered   int64
 	snapshots []world
-	members   map[string]*struct {
-		mark  *Mark
-		basis int64 // newest state of this history that was written to it
-		lost  bool  // holds something of a history that was given up
-	}
-	terms int
+	members   map[string]*playedMember
+	terms     int
+}
+
+type playedMember struct {
+	mark  *Mark
+	basis int64 // newest state of this history that was written to it
+	lost  bool  // holds something of a history that was given up
 }
 
 func (w *world) term() string { w.terms++; return fmt.Sprint("t", w.terms) }
@@ -104,13 +106,8 @@ func (w *world) term() string { w.terms++; return fmt.Sprint("t", w.terms) }
 // that was accepted; and a control plane that was never restored is never
 // refused.
 func TestRestoresAreNoticed(t *testing.T) {
-	type member = struct {
-		mark  *Mark
-		basis int64
-		lost  bool
-	}
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{members: map[string]*member{"m1": {}, "m2": {}, "m3": {}}}
+		w := &world{members: map[string]*playedMember{"m1": {}, "m2": {}, "m3": {}}}
 		w.record = w.record.Open(w.term())
 		cluster := rapid.SampledFrom([]string{"m1", "m2", "m3"})
 		restored := false
