@@ -123,11 +123,13 @@ func TestDuplicateKeys(t *testing.T) {
 	quiet(t, m1, ns)
 }
 
-// What the template speaks of is corrected, what it does not speak of stays.
+// What the template speaks of is corrected, by server-side apply with force; what
+// it does not speak of stays.
 func TestFederationWinsWhereItSpeaks(t *testing.T) {
 	t.Parallel()
 	m1, endpoint := world.Member("m1"), world.System.Kubeconfig()
 	ns := spaces(t)
+	log := labtest.MemberAudit(t, m1)
 	labtest.MustKubectl(t, endpoint, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a: "1"}}`, "-n", ns, "apply", "-f", "-")
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 		_, err := labtest.Client(t, m1).CoreV1().ConfigMaps(ns).Get(ctx, "c", metav1.GetOptions{})
@@ -147,6 +149,19 @@ func TestFederationWinsWhereItSpeaks(t *testing.T) {
 		}
 		return nil
 	})
+	writes := 0
+	for _, a := range labtest.WritesBy(labtest.ApplyUser, log.Read(t)) {
+		if a.ObjectRef.Namespace != ns || a.ObjectRef.Name != "c" {
+			continue
+		}
+		writes++
+		if a.Verb != "patch" || !strings.Contains(a.RequestURI, "fieldManager=isthmus") || !strings.Contains(a.RequestURI, "force=true") {
+			t.Errorf("written by something else than an apply with force: %s %s", a.Verb, a.RequestURI)
+		}
+	}
+	if writes != 2 {
+		t.Errorf("%d writes instead of a first one and a correction", writes)
+	}
 	quiet(t, m1, ns)
 }
 
