@@ -33,6 +33,16 @@ func claimOf(b *binding) types.UID {
 	return ""
 }
 
+// speaks: a default policy does not follow upon another one that was deleted.
+// What that has placed stays where it is.
+func speaks(index *placement.Index, policy *placement.Policy, b *binding) bool {
+	if !policy.Default || b == nil || b.Spec.Placement == nil {
+		return true
+	}
+	former, ok := index.Policy(claimOf(b))
+	return ok && former.Default
+}
+
 const (
 	namespacePolicyID = "propagationpolicy.karmada.io/permanent-id"
 	clusterPolicyID   = "clusterpropagationpolicy.karmada.io/permanent-id"
@@ -96,6 +106,7 @@ func (e *Engine) claim(out *binding, key marks.Key, t *template) {
 		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
 		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
 	}, claimOf(out))
+	ok = ok && speaks(index, policy, out)
 	for _, k := range []string{namespacePolicyID, clusterPolicyID} {
 		delete(out.Labels, k)
 	}

@@ -185,6 +185,7 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
 	}
 	policy, matched := index.Match(ref, claimOf(b))
+	matched = matched && speaks(index, policy, b)
 	if key.GroupKind() == namespaceKind && t.Labels[skipNamespaceLabel] == "true" {
 		matched = false
 	}

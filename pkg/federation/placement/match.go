@@ -134,6 +134,12 @@ func (ix *Index) Kinds() []schema.GroupVersionKind {
 	return out
 }
 
+// Policy finds a policy by its UID.
+func (ix *Index) Policy(uid types.UID) (*Policy, bool) {
+	p, ok := ix.byUID[uid]
+	return p, ok
+}
+
 // Match finds the policy that speaks for a template. claimedBy is the UID of
 // the policy that spoke for it last: its claim holds as long as it matches,
 // against everything but a default policy's replacement or a policy of higher
