@@ -27,7 +27,7 @@ func rounds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("JOURNEY_ROUNDS")
 	if text == "" {
-		return 300
+		return 1000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -252,4 +253,62 @@ func futureIsRefused(t *testing.T, ns string, now uint64) {
 			t.Errorf("%q from the future took %s, want about 3 s", query, a.took)
 		}
 	}
+}
+
+// From the first answer after a restart a list omits nothing: an informer would
+// read the omission as deletions.
+func TestRestartOmitsNothing(t *testing.T) {
+	awaitLive(t, "m1", "m2")
+	ns := memberNamespace(t, "omits", world.m1, world.m2)
+	for i, m := range []*lab.Member{world.m1, world.m2} {
+		runPod(t, m, ns, fmt.Sprintf("pod-%d", i))
+		served(t, 20*time.Second, ns, fmt.Sprintf("pod-%d", i), m.Name())
+	}
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		answers := 0
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				answers += asksForAll(ctx, t, ns, 2)
+			}
+		})
+		restartEndpoint(t)
+		awaitLive(t, "m1", "m2")
+		cancel()
+		wg.Wait()
+		if answers == 0 {
+			t.Error("no list was answered while the endpoint came back")
+		}
+	}
+}
+
+// asksForAll counts the good answers to a list and to a GET of each Pod; what is
+// answered must be whole.
+func asksForAll(ctx context.Context, t *testing.T, ns string, want int) int {
+	config := labtest.Config(t, world.System)
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+	good := 0
+	for _, query := range []string{"", "?resourceVersion=0", "?labelSelector=isthmus.dev/cluster%3Dm2"} {
+		a, err := ask(ctx, config, pods+query)
+		if err != nil || a.code != http.StatusOK {
+			continue
+		}
+		good++
+		_, items := versions(t, a.body)
+		expected := want
+		if strings.Contains(query, "m2") {
+			expected = 1
+		}
+		if len(items) != expected {
+			t.Errorf("LIST %s: %v, want %d Pods", query, items, expected)
+		}
+	}
+	for i := range want {
+		a, err := ask(ctx, config, fmt.Sprintf("%s/pod-%d", pods, i))
+		if err == nil && a.code == http.StatusNotFound {
+			t.Errorf("GET of pod-%d: 404", i)
+		}
+	}
+	return good
 }

@@ -35,6 +35,9 @@ type ClusterName string
 // ControlPlane is the source name of the embedded control plane.
 const ControlPlane ClusterName = ""
 
+// AllClusters stands, in a Gap, for sources that nobody knows of yet.
+const AllClusters ClusterName = "*"
+
 // Label and annotation keys that the endpoint adds to what it serves and takes
 // off what is written.
 const (
@@ -298,6 +301,9 @@ type Gap struct {
 }
 
 func (g Gap) String() string {
+	if g.Cluster == AllClusters {
+		return g.Reason
+	}
 	since := g.Since.UTC().Format(time.RFC3339)
 	switch g.Kind {
 	case Stale:

@@ -37,6 +37,9 @@ type Config struct {
 	Limits map[schema.GroupVersionResource]store.Limits
 	// Now is the time; the real one where nil.
 	Now clock.WithTicker
+	// Pending says that the sources are not known before Complete is called:
+	// until then no answer may pass for a whole one.
+	Pending bool
 }
 
 // eventLimits keep the Events from pushing out more useful history.
@@ -141,6 +144,9 @@ func (c *Cache) newCollection(res cache.Resource, pods, nodes *merge.Collection)
 		Resource: res, Clock: c.cfg.Clock, Limits: limits, Now: c.cfg.Now,
 		Index: c.index, Arena: c.arena, Pods: pods, Nodes: nodes, Moved: c.movedOf(res),
 	})
+	if c.cfg.Pending {
+		m.SetPending(true)
+	}
 	m.OnError(func(err error, cluster cache.ClusterName) {
 		c.counters.dropped.WithLabelValues(res.Resource).Inc()
 		klog.Background().V(2).Info("Object is not served as it should be", "cluster", cluster, "resource", res.Resource, "err", err)
@@ -262,6 +268,13 @@ func (c *Cache) Collections() []cache.Collection {
 		all[i] = col
 	}
 	return all
+}
+
+// Complete says that every source that exists has been set or is expected.
+func (c *Cache) Complete() {
+	for _, col := range c.collections {
+		col.SetPending(false)
+	}
 }
 
 // AwaitLoaded implements cache.Cache.

@@ -112,6 +112,27 @@ func TestSources(t *testing.T) {
 	f.await("")
 }
 
+// Before the sources are known, no answer passes for a whole one.
+func TestPendingSources(t *testing.T) {
+	f := newFleet(t)
+	col := f.cache.byResource[cachetest.Widgets.GroupVersionResource]
+	col.SetPending(true)
+	m := cachetest.NewMember("a")
+	m.Set("x")
+	f.join("a", "a", 1, serve(t, m))
+	f.await("x=a-x")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var missing *cache.NotLoadedError
+	if err := f.cache.AwaitLoaded(ctx, cachetest.Widgets.GroupVersionResource); !errors.As(err, &missing) || missing.Gaps[0].Cluster != cache.AllClusters {
+		t.Errorf("before all are known: %v", err)
+	}
+	go f.cache.Complete()
+	if err := f.cache.AwaitLoaded(t.Context(), cachetest.Widgets.GroupVersionResource); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // A source that cannot be fed yet is not omitted in silence: what was synced
 // once is waited for, what never was is named.
 func TestExpectedSource(t *testing.T) {

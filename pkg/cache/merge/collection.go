@@ -63,6 +63,7 @@ type Collection struct {
 	sources map[cache.ClusterName]*Source
 	hidden  map[names.Holder]*hidden
 	moved   chan struct{} // closed when a source's position or state has changed
+	pending bool          // not every source has joined yet
 }
 
 // hidden is a member's object that stands for one of the control plane.

@@ -138,6 +138,9 @@ func (c *Collection) Gaps() []cache.Gap {
 			gaps = append(gaps, gap)
 		}
 	}
+	if c.pending {
+		gaps = append(gaps, cache.Gap{Cluster: cache.AllClusters, Kind: cache.NotLoaded, Reason: "the list of clusters is not read yet"})
+	}
 	slices.SortFunc(gaps, func(a, b cache.Gap) int { return strings.Compare(string(a.Cluster), string(b.Cluster)) })
 	return gaps
 }
@@ -183,6 +186,15 @@ func (c *Collection) AwaitLoaded(ctx context.Context) error {
 			return &cache.NotLoadedError{Gaps: missing}
 		}
 	}
+}
+
+// SetPending says whether sources are still to join that nobody has named yet:
+// until they have, the collection is not loaded.
+func (c *Collection) SetPending(pending bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = pending
+	c.flushLocked()
 }
 
 // SetAbsent says whether anybody is to wait for a source.

@@ -122,6 +122,10 @@ func notLoadedStatus(gaps []cache.Gap) error {
 	var message strings.Builder
 	message.WriteString("the list would be incomplete")
 	for _, g := range gaps {
+		if g.Cluster == cache.AllClusters {
+			message.WriteString("; " + g.String())
+			continue
+		}
 		_, _ = fmt.Fprintf(&message, "; cluster %q is not loaded, an operator can leave it out with: multicluster-apiserver absent %s", g.Cluster, g.Cluster)
 	}
 	return unavailable(message.String(), gapCauses(gaps))

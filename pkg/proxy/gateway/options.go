@@ -91,6 +91,9 @@ func (f *objectFields) Get(field string) string {
 
 // mayBeIn says whether an object of a cluster can match the label selector.
 func (s *selection) mayBeIn(cluster cache.ClusterName) bool {
+	if cluster == cache.AllClusters {
+		return true
+	}
 	requirements, _ := s.labels.Requirements()
 	for _, r := range requirements {
 		if r.Key() == cache.ClusterLabel && !r.Matches(labels.Set{cache.ClusterLabel: string(cluster)}) {

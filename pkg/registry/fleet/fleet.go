@@ -33,6 +33,8 @@ const (
 	controlPlaneOrder = math.MinInt32
 	// reportEvery is how often the state of the cache is reported.
 	reportEvery = time.Second
+	// completeEvery is how often it is looked whether all Clusters are followed.
+	completeEvery = 20 * time.Millisecond
 	// readyWithin bounds how long a member that does not answer keeps the
 	// cache from being ready.
 	readyWithin = 30 * time.Second
@@ -70,6 +72,7 @@ func New(cfg Config) (*Fleet, error) {
 	resources := with(membercache.DefaultResources(), cfg.Resources)
 	members, err := membercache.New(membercache.Config{
 		Clock:     cfg.Clock,
+		Pending:   true,
 		Resources: resources,
 	})
 	if err != nil {
@@ -102,9 +105,35 @@ func (f *Fleet) Run(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.cache.Run(ctx) })
+	wg.Go(func() { f.complete(ctx) })
 	wg.Go(func() { f.report(ctx) })
 	wg.Wait()
 	return nil
+}
+
+// complete ends the time in which no answer passes for a whole one: when every
+// Cluster that exists has been followed.
+func (f *Fleet) complete(ctx context.Context) {
+	tick := time.NewTicker(completeEvery)
+	defer tick.Stop()
+	for !f.allFollowed() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	f.cache.Complete()
+}
+
+func (f *Fleet) allFollowed() bool {
+	if !f.cfg.Membership.HasSynced() {
+		return false
+	}
+	known := f.cache.SourceStates()
+	return !slices.ContainsFunc(f.cfg.Membership.List(), func(m membership.Member) bool {
+		return known[cache.ClusterName(m.Name)] == nil
+	})
 }
 
 // follow applies one change of the directory to the cache.
@@ -127,6 +156,7 @@ func (f *Fleet) follow(ctx context.Context, c membership.Change) {
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Member is not cached", "cluster", m.Name)
+		f.cache.Expect(name, int(m.Order), false, err)
 		f.cfg.Membership.SetCacheSynced(m.Name, false, err.Error())
 		return
 	}
