@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"testing"
@@ -26,6 +27,26 @@ func TestSample(t *testing.T) {
 		if !sigs[sig(name)] {
 			t.Errorf("no spec of %s in the sample", sig(name))
 			sigs[sig(name)] = true
+		}
+	}
+}
+
+// Each spec that differs is explained, with a clause of the contract.
+func TestDiffering(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/conformance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(Differing()); n > 15 {
+		t.Errorf("%d specs differ", n)
+	}
+	for _, name := range Differing() {
+		if !slices.Contains(Specs(), name) {
+			t.Errorf("not a spec of the list: %s", name)
+		}
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \| D[0-9.a-z, D]+ \| .+ \|$`)
+		if !row.Match(doc) {
+			t.Errorf("docs/conformance.md does not say why this differs: %s", name)
 		}
 	}
 }

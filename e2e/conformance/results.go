@@ -22,14 +22,14 @@ type Results map[string][]Attempt
 
 // Verdict sorts specs by what their attempts say.
 type Verdict struct {
-	Passed, Flaky, Failed, NotRun []string
+	Passed, Flaky, Failed, Differ, NotRun []string
 }
 
 // Attempts is how often a spec that fails is tried.
 const Attempts = 3
 
 // Judge sorts the named specs: passed at once, passed after a failure, failed
-// in every attempt, not run.
+// in every attempt, failed as documented, not run.
 func (r Results) Judge(names []string) Verdict {
 	var v Verdict
 	for _, name := range names {
@@ -42,6 +42,8 @@ func (r Results) Judge(names []string) Verdict {
 			v.Passed = append(v.Passed, name)
 		case passed:
 			v.Flaky = append(v.Flaky, name)
+		case slices.Contains(Differing(), name):
+			v.Differ = append(v.Differ, name)
 		default:
 			v.Failed = append(v.Failed, name)
 		}
@@ -55,7 +57,8 @@ func (r Results) Pending(names []string) []string {
 	return append(v.NotRun, slices.DeleteFunc(v.Failed, func(name string) bool { return len(r[name]) >= Attempts })...)
 }
 
-// OK says that every spec was run and passed in one attempt at least.
+// OK says that every spec was run and passed in one attempt at least, or is
+// one that differs.
 func (v Verdict) OK() bool { return len(v.Failed) == 0 && len(v.NotRun) == 0 }
 
 // maxNamed bounds how many specs of a group are named.
@@ -64,11 +67,12 @@ const maxNamed = 50
 // String is the count and the names of all that did not simply pass.
 func (v Verdict) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d passed, %d flaky, %d failed, %d not run\n", len(v.Passed), len(v.Flaky), len(v.Failed), len(v.NotRun))
+	fmt.Fprintf(&b, "%d passed, %d flaky, %d failed, %d differ as documented, %d not run\n",
+		len(v.Passed), len(v.Flaky), len(v.Failed), len(v.Differ), len(v.NotRun))
 	for _, group := range []struct {
 		label string
 		names []string
-	}{{"flaky", v.Flaky}, {"failed", v.Failed}, {"not run", v.NotRun}} {
+	}{{"flaky", v.Flaky}, {"failed", v.Failed}, {"differs", v.Differ}, {"not run", v.NotRun}} {
 		if len(group.names) > maxNamed {
 			fmt.Fprintf(&b, "  %s: %s and %d more\n", group.label, group.names[0], len(group.names)-1)
 			continue

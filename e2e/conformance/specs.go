@@ -14,6 +14,12 @@ var specs string
 //go:embed sample.txt
 var sample string
 
+//go:embed differs.txt
+var differs string
+
+// Differing are the specs that an endpoint over many clusters need not pass.
+func Differing() []string { return lines(differs) }
+
 // Specs are the names of all specs that pass on a plain cluster of kwok nodes.
 func Specs() []string { return lines(specs) }
 

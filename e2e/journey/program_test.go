@@ -11,7 +11,9 @@ import (
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
-// One binary, one cluster or many: only KUBECONFIG differs.
+// One binary, one cluster or many: only KUBECONFIG differs. Its informers start
+// by watch-list, and client-go itself compares what they got with an exact LIST
+// and panics at a difference.
 func TestClientProgramUnchanged(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "clientprogram")
@@ -27,7 +29,8 @@ func TestClientProgramUnchanged(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, binary, "-namespace", labtest.NamespaceName(t))
-			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBE_FEATURE_WatchListClient=true",
+				"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "KUBE_LIST_FROM_CACHE_INCONSISTENCY_DETECTOR=true")
 			out, err := cmd.CombinedOutput()
 			t.Logf("%s", out)
 			if err != nil {
