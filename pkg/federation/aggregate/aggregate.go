@@ -23,6 +23,12 @@ type Part struct {
 	// Applied is set when the copy was written, or found, to be what the
 	// template's present generation asks for.
 	Applied bool
+	// Withheld is set when the copy waits for its turn with the present
+	// template: it holds nothing up, and nothing in it is updated.
+	Withheld bool
+	// Unreported is set when the present template was written to the copy and
+	// its status is still about the one before.
+	Unreported bool
 	// Generation is the copy's metadata.generation.
 	Generation int64
 	// Desired are the replicas decided for the cluster.
@@ -34,6 +40,9 @@ type Part struct {
 	// available, and it holds nothing up.
 	StaleSince string
 }
+
+// outdated: what the status calls updated is not.
+func (p Part) outdated() bool { return p.Withheld || p.Unreported }
 
 // Input is all that a status depends on.
 type Input struct {
@@ -119,7 +128,7 @@ func observe(in Input, out map[string]any) {
 // everywhere.
 func Observed(in Input) bool {
 	return in.Decided && !slices.ContainsFunc(in.Parts, func(p Part) bool {
-		if p.StaleSince != "" {
+		if p.StaleSince != "" || p.Withheld {
 			return false
 		}
 		if !p.Exists || !p.Applied {
@@ -170,7 +179,7 @@ func sumInto(out map[string]any, parts []Part, serving bool, fields ...string) {
 	for _, f := range fields {
 		var n int64
 		for _, p := range parts {
-			if serving && p.StaleSince != "" {
+			if serving && p.StaleSince != "" || f == "updatedReplicas" && p.outdated() {
 				continue
 			}
 			n += number(p.Status, f)

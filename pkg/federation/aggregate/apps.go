@@ -1,5 +1,7 @@
 package aggregate
 
+import "slices"
+
 // deployment adds up the counters and merges Available, Progressing and
 // ReplicaFailure.
 func deployment(in Input) map[string]any {
@@ -103,7 +105,7 @@ func deploymentProgressing(in Input) map[string]any {
 		return merge("Progressing", "True", working)
 	}
 	c := merge("Progressing", "True", going)
-	if len(going) < len(asked) || !Observed(in) {
+	if len(going) < len(asked) || !Observed(in) || slices.ContainsFunc(in.Parts, Part.outdated) {
 		c["reason"] = "ReplicaSetUpdated"
 	}
 	return c

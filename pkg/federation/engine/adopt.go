@@ -53,7 +53,7 @@ func (m *member) takeOver(ctx context.Context, key marks.Key, t *template, d *de
 	if err != nil {
 		return m.refuse(key, t, err)
 	}
-	if err := m.permit(ctx, max(d.basis, revisionOf(t.ResourceVersion))); err != nil {
+	if err := m.permit(ctx, d.evidence(t)); err != nil {
 		return errForeign, m.failed(ctx, key, t, err)
 	}
 	version, err := m.moveOwnership(ctx, key, u, answer)
@@ -84,7 +84,7 @@ func (m *member) refuse(key marks.Key, t *template, why error) (*copyRecord, err
 }
 
 func (m *member) dryRun(ctx context.Context, key marks.Key, r *rendered, uid types.UID) (*unstructured.Unstructured, error) {
-	body, err := r.body(uid)
+	body, err := r.body(uid, r.replicas)
 	if err != nil {
 		return nil, err
 	}

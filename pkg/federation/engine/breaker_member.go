@@ -228,17 +228,17 @@ func (m *member) countCustom(ctx context.Context, name string) (int64, error) {
 	return m.count(ctx, gvr, "")
 }
 
-// guardReplicas asks the breaker before a copy shrinks. If it has to wait, the
-// rest of the change is made all the same.
-func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, r *rendered, there *copyRecord) error {
-	want, found, err := unstructured.NestedInt64(r.object.Object, "spec", "replicas")
-	if err != nil || !found || there == nil || !there.owned || int64(there.replicas) <= want {
+// guardReplicas asks the breaker before a copy shrinks, and returns the number
+// that it may have. If it has to wait, the rest of the change is made all the
+// same.
+func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, want int32, there *copyRecord) (int32, error) {
+	if there == nil || !there.owned || there.replicas <= want {
 		m.waits(key, "")
-		return nil //nolint:nilerr // spec.replicas of a custom resource may be anything
+		return want, nil
 	}
 	removal := breaker.Removal{
 		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
-		Amount: breaker.Amount{Replicas: int64(there.replicas) - want},
+		Amount: breaker.Amount{Replicas: int64(there.replicas - want)},
 		Token:  fmt.Sprintf("scale %s %d>%d", there.UID, there.replicas, want),
 	}
 	if d.askedLess {
@@ -247,19 +247,15 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 	m.engine.describeDecision(key, m.name, d, &removal)
 	verdict, why, err := m.engine.breaker.ask(ctx, removal)
 	if err != nil {
-		return err
+		return there.replicas, err
 	}
 	if verdict == breaker.Go {
 		m.waits(key, "")
-		return nil
+		return want, nil
 	}
 	m.waits(key, fmt.Sprintf("%d replicas stay: %s", removal.Replicas, why))
 	m.queue.AddAfter(key, askAgain)
-	if err := unstructured.SetNestedField(r.object.Object, int64(there.replicas), "spec", "replicas"); err != nil {
-		return fmt.Errorf("replicas of %s: %w", key, err)
-	}
-	r.hash, err = appliedHash(r.object.Object)
-	return err
+	return there.replicas, nil
 }
 
 // waits records that a removal waits, or, with an empty text, that none does.

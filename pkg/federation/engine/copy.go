@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,8 +27,12 @@ type copyRecord struct {
 	// projection is a hash over the values at our claims: where it equals the
 	// hash of what would be applied, there is nothing to apply.
 	projection uint64
-	replicas   int32
-	status     []byte
+	// replicas, and which of our managers claims them.
+	replicas    int32
+	contentSays bool
+	weSay       bool
+	rollout     *rolloutRecord // of Deployments and StatefulSets
+	status      []byte
 }
 
 // transformCopy makes the records of one kind; controlPlane is our id.
@@ -59,16 +62,13 @@ func recordCopy(controlPlane string, gvk schema.GroupVersionKind, u *unstructure
 	if n, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas"); err == nil && found {
 		r.replicas = int32(n)
 	}
-	if raw := ourClaims(u.GetManagedFields()); raw != nil {
-		h := fnv.New64a()
-		_, _ = h.Write(raw)
-		r.claims = h.Sum64()
-		projected, err := project(u.Object, raw)
-		if err != nil {
+	projected, err := r.readClaims(key, u)
+	if err != nil {
+		return nil, fmt.Errorf("copy %s: %w", key, err)
+	}
+	if divisible(gvk.GroupKind()) {
+		if r.rollout, err = recordRollout(u, projected); err != nil {
 			return nil, fmt.Errorf("copy %s: %w", key, err)
-		}
-		if r.projection, err = appliedHash(projected); err != nil {
-			return nil, err
 		}
 	}
 	if status, ok := u.Object["status"]; ok && hasStatus(gvk.GroupKind()) {
@@ -81,9 +81,36 @@ func recordCopy(controlPlane string, gvk schema.GroupVersionKind, u *unstructure
 	return r, nil
 }
 
-func ourClaims(entries []metav1.ManagedFieldsEntry) []byte {
+// readClaims hashes what is ours, and returns the values of it. Replicas are
+// left out: they change hands.
+func (r *copyRecord) readClaims(key marks.Key, u *unstructured.Unstructured) (map[string]any, error) {
+	raw := claimsOf(marks.Manager, u.GetManagedFields())
+	if raw == nil {
+		return nil, nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, fmt.Errorf("fieldsV1: %w", err)
+	}
+	if divisible(key.GroupKind()) {
+		r.weSay = claimsReplicas(u.GetManagedFields())
+		if spec, ok := fields["f:spec"].(map[string]any); ok {
+			_, r.contentSays = spec["f:replicas"]
+			delete(spec, "f:replicas")
+		}
+	}
+	var err error
+	if r.claims, err = hashOf(fields); err != nil {
+		return nil, err
+	}
+	projected := project(u.Object, fields)
+	r.projection, err = appliedHash(projected)
+	return projected, err
+}
+
+func claimsOf(manager string, entries []metav1.ManagedFieldsEntry) []byte {
 	for _, e := range entries {
-		if e.Manager == marks.Manager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
+		if e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
 			return e.FieldsV1.GetRawBytes()
 		}
 	}

@@ -73,7 +73,7 @@ func TestRender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := r.body("cu")
+	body, err := r.body("cu", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestRender(t *testing.T) {
 				marks.Revision: "web-1/ru", marks.TemplateRevision: "5", marks.Epoch: "3",
 			},
 		},
-		"spec": map[string]any{"replicas": float64(4), "template": map[string]any{
+		"spec": map[string]any{"template": map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{"app": "web"}},
 			"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}},
 		}},
@@ -106,8 +106,12 @@ func TestRender(t *testing.T) {
 		t.Errorf("provenance alone is a reason to write (%v)", err)
 	}
 	other, err := render("cp", 3, webKey, templateOf(t, web), d, &placement.Cluster{Name: "m2"})
-	if err != nil || other.hash == r.hash {
-		t.Errorf("two clusters with different replicas are told the same (%v)", err)
+	if err != nil || other.hash != r.hash || other.replicas != 2 || r.replicas != 4 {
+		t.Errorf("replicas %d and %d are no part of the content (%v)", r.replicas, other.replicas, err)
+	}
+	created, err := other.body("", 2)
+	if err != nil || !strings.Contains(string(created), `"replicas":2`) {
+		t.Errorf("a copy is created with its replicas: %s (%v)", created, err)
 	}
 }
 
@@ -119,7 +123,7 @@ func TestProjectionEqualsWhatWasApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := r.body("")
+	body, err := r.body("", r.replicas)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +148,17 @@ func TestProjectionEqualsWhatWasApplied(t *testing.T) {
 	if !c.owned || c.projection != r.hash || c.replicas != 6 || string(c.status) != `{"replicas":6}` {
 		t.Errorf("record %+v, said %x", c, r.hash)
 	}
+	if !c.contentSays || c.weSay || c.rollout.pods != r.pods {
+		t.Errorf("replicas are the content's at creation: %+v, pod template %x, said %x", c, c.rollout.pods, r.pods)
+	}
 	if err := unstructured.SetNestedField(stored.Object, int64(7), "spec", "replicas"); err != nil {
+		t.Fatal(err)
+	}
+	scaled, err := recordCopy("cp", deploymentGVK, stored)
+	if err != nil || scaled.projection != r.hash || scaled.claims != c.claims || scaled.replicas != 7 {
+		t.Errorf("replicas change hands without being drift: %+v (%v)", scaled, err)
+	}
+	if err := unstructured.SetNestedField(stored.Object, "b", "metadata", "annotations", "note"); err != nil {
 		t.Fatal(err)
 	}
 	if c, err = recordCopy("cp", deploymentGVK, stored); err != nil || c.projection == r.hash {
@@ -275,15 +289,11 @@ func FuzzProject(f *testing.F) {
 	f.Add([]byte(`{"spec":{"a":[{"name":"x"},1,"v"],"m":{"k":1}}}`), []byte(`{"f:spec":{"f:a":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}},"v:\"v\"":{},"i:1":{}},"f:m":{".":{}}}}`))
 	f.Add([]byte(`{"a":[[1],{}]}`), []byte(`{"f:a":{"k:{\"x\":[1]}":{},"v:{}":{},"i:-1":{},"k:null":{},"q":1}}`))
 	f.Fuzz(func(t *testing.T, raw, fields []byte) {
-		var object map[string]any
-		if json.Unmarshal(raw, &object) != nil {
+		var object, claims map[string]any
+		if json.Unmarshal(raw, &object) != nil || json.Unmarshal(fields, &claims) != nil {
 			return
 		}
-		out, err := project(object, fields)
-		if err != nil {
-			return
-		}
-		if _, err := appliedHash(out); err != nil {
+		if _, err := appliedHash(project(object, claims)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -44,6 +44,7 @@ type Engine struct {
 	fence     *fenceKeeper
 	breaker   *breakerKeeper
 	shown     shownConditions
+	arbiter   arbiter
 
 	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
 	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]
@@ -261,6 +262,11 @@ func (e *Engine) addKind(k kind) (*kindWatch, error) {
 	if err := w.informer.SetTransform(transformTemplate); err != nil {
 		return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
 	}
+	if k.GroupKind() == autoscalerKind {
+		if err := w.informer.AddIndexers(cache.Indexers{byTarget: indexByTarget}); err != nil {
+			return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
+		}
+	}
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { e.templateChanged(w, nil, obj) },
 		UpdateFunc: func(old, obj any) { e.templateChanged(w, old, obj) },
@@ -378,6 +384,9 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 		return
 	}
 	e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
+	if w.GroupKind() == autoscalerKind {
+		e.scalerChanged(t)
+	}
 }
 
 // enqueueAll queues every template, and every record of one that was deleted.

@@ -28,6 +28,8 @@ var (
 
 const holdKey = "isthmus.dev/hold"
 
+func isNotServed(err error) bool { return errors.Is(err, errNotServed) }
+
 type (
 	watchInterface = watch.Interface
 	taint          = corev1.Taint

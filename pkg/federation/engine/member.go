@@ -23,6 +23,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 )
 
 // member is one connection to a cluster: its client, its caches of copies, its
@@ -42,6 +43,7 @@ type member struct {
 	current  Member
 	watches  map[schema.GroupKind]*copyWatch
 	revision cache.SharedIndexInformer // ReplicaSets with a stamp
+	scalers  *copyWatch                // all autoscalers
 	applied  map[marks.Key]*applied
 
 	fence memberFence
@@ -86,6 +88,12 @@ type applied struct {
 	keeps      types.UID // deleted template whose held copy stays for now
 	drifts     int
 	driftAt    time.Time
+	latest     *copyRecord     // the last answer, while the watch is behind it
+	replicas   *int32          // being written
+	rolling    *rollout.Budget // strategy of a content that is being written and starts a rollout
+	unreported *unreported
+	turn       bool // the content waits for its turn
+	pends      bool // the arbiter has not granted all yet
 }
 
 func (e *Engine) memberList() []*member {
@@ -295,6 +303,9 @@ func (m *member) watch(ctx context.Context, k kind) {
 	if k.GroupKind() == deploymentKind {
 		m.watchRevisionsLocked(ctx)
 	}
+	if divisible(k.GroupKind()) {
+		m.watchScalersLocked(ctx)
+	}
 }
 
 // copyChanged: status goes up, anything else is looked at.
@@ -312,6 +323,15 @@ func (m *member) copyChanged(k kind, old, obj any) {
 		return
 	}
 	key := marks.Key{GroupVersionKind: k.GroupVersionKind, Namespace: last.Namespace, Name: last.Name}
+	if n == nil {
+		m.overtaken(key)
+	}
+	if divisible(k.GroupKind()) {
+		if o != nil && n != nil && o.replicas != n.replicas {
+			m.queue.Add(key)
+		}
+		m.engine.awaken(key)
+	}
 	switch {
 	case o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.UID != n.UID:
 		m.queue.Add(key)
@@ -330,14 +350,22 @@ func (m *member) copyChanged(k kind, old, obj any) {
 }
 
 // copy is the cached copy of a template, nil when there is none.
-func (m *member) copy(key marks.Key) *copyRecord {
+func (m *member) copy(key marks.Key) *copyRecord { return copyIn(m.copies(key.GroupKind()), key) }
+
+func (m *member) copies(gk schema.GroupKind) cache.Store {
 	m.mu.RLock()
-	w := m.watches[key.GroupKind()]
-	m.mu.RUnlock()
-	if w == nil {
+	defer m.mu.RUnlock()
+	if w := m.watches[gk]; w != nil {
+		return w.informer.GetStore()
+	}
+	return nil
+}
+
+func copyIn(store cache.Store, key marks.Key) *copyRecord {
+	if store == nil {
 		return nil
 	}
-	obj, found, err := w.informer.GetStore().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
+	obj, found, err := store.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
 	if err != nil || !found {
 		return nil
 	}

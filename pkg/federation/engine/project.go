@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 )
 
@@ -10,13 +9,9 @@ import (
 // that they can be compared with what was applied. Fields: "f:NAME" for
 // members, "k:{KEYS}" for list items by key, "v:VALUE" for set items, "i:N" for
 // items by position, "." for the item itself. A leaf takes the whole value.
-func project(object map[string]any, fieldsV1 []byte) (map[string]any, error) {
-	var fields map[string]any
-	if err := json.Unmarshal(fieldsV1, &fields); err != nil {
-		return nil, fmt.Errorf("fieldsV1: %w", err)
-	}
+func project(object, fields map[string]any) map[string]any {
 	out, _ := projectValue(object, fields).(map[string]any)
-	return out, nil
+	return out
 }
 
 func projectValue(v any, fields map[string]any) any {

@@ -225,7 +225,9 @@ func (m *member) release(ctx context.Context, key marks.Key, there *copyRecord) 
 	}
 	u.SetLabels(labels)
 	u.SetAnnotations(annotations)
-	kept := slices.DeleteFunc(u.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == marks.Manager })
+	kept := slices.DeleteFunc(u.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == marks.Manager || f.Manager == marks.ReplicasManager
+	})
 	if len(kept) == 0 {
 		// No entry at all would mean "as it was"; an empty one clears the list.
 		kept = []metav1.ManagedFieldsEntry{{}}

@@ -18,6 +18,12 @@ type rendered struct {
 	object     *unstructured.Unstructured
 	provenance map[string]string
 	hash       uint64
+	// replicas are no part of object and hash: they have a manager of their
+	// own. pods is a hash of the pod template.
+	divided  bool
+	replicas int32
+	pods     uint64
+	paused   bool
 }
 
 // render is a pure function of template, decision and cluster: strip, divide,
@@ -35,6 +41,9 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	}
 	if err := d.node.rename(u.Object, cluster.Name); err != nil {
 		return nil, fmt.Errorf("node of %s: %w", key, err)
+	}
+	if err := d.divideInto(u, cluster.Name); err != nil {
+		return nil, fmt.Errorf("share of %s: %w", key, err)
 	}
 	if err := d.overrides.Apply(u, cluster); err != nil {
 		return nil, fmt.Errorf("%w: %w", errOverride, err)
@@ -54,15 +63,43 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	maps.Copy(annotations, set.Annotations())
 	u.SetLabels(labels)
 	u.SetAnnotations(annotations)
-	hash, err := appliedHash(u.Object)
-	if err != nil {
+	r := &rendered{object: u, provenance: set.Provenance()}
+	if err := r.measure(divisible(key.GroupKind())); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return &rendered{object: u, provenance: set.Provenance(), hash: hash}, nil
+	return r, nil
 }
 
-// body is the apply request. With a UID it only ever changes that object.
-func (r *rendered) body(uid types.UID) ([]byte, error) {
+// measure takes the replicas out and hashes what is left.
+func (r *rendered) measure(divisible bool) error {
+	var err error
+	if divisible {
+		n, found, err := unstructured.NestedInt64(r.object.Object, "spec", "replicas")
+		if err != nil {
+			return err
+		}
+		if found {
+			r.divided, r.replicas = true, int32(n)
+			unstructured.RemoveNestedField(r.object.Object, "spec", "replicas")
+		}
+		spec, _ := r.object.Object["spec"].(map[string]any)
+		r.paused, _ = spec["paused"].(bool)
+		if r.pods, err = hashOf(spec["template"]); err != nil {
+			return err
+		}
+	}
+	r.hash, err = appliedHash(r.object.Object)
+	return err
+}
+
+// body is the apply request. With a UID it only ever changes that object;
+// without, it creates one, with this many replicas.
+func (r *rendered) body(uid types.UID, replicas int32) ([]byte, error) {
+	if uid == "" && r.divided {
+		if err := unstructured.SetNestedField(r.object.Object, int64(replicas), "spec", "replicas"); err != nil {
+			return nil, err
+		}
+	}
 	annotations := r.object.GetAnnotations()
 	maps.Copy(annotations, r.provenance)
 	r.object.SetAnnotations(annotations)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,8 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+	"github.com/isthmus-dev/isthmus/pkg/federation/replicas"
+	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 )
 
 // decision is what was decided, and recorded, for the present content of a
@@ -47,7 +50,21 @@ type decision struct {
 	problem   string
 	node      *node     // that the template asks for
 	at        time.Time // when it became what it is
+
+	spread   bool  // the replicas are divided over the clusters
+	replicas int32 // of the template, brought within its autoscaler's bounds
+	budgeted bool  // the strategy holds over all clusters together
+	strategy strategy
+	shares   map[string]rollout.Budget
+	bounds   map[string]replicas.Autoscaler
+
+	mu       sync.Mutex
+	outlines map[string]*outline // by cluster, as the arbiter needs them
 }
+
+// evidence is the newest revision of the control plane that a write of the
+// template is based on.
+func (d *decision) evidence(t *template) uint64 { return max(d.basis, revisionOf(t.ResourceVersion)) }
 
 func (d *decision) isSuspended(cluster string) bool {
 	return d.suspended || slices.Contains(d.suspendOn, cluster)
@@ -159,6 +176,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 			return err
 		}
 	}
+	if err := e.shareOut(key, t, d); err != nil {
+		return err
+	}
 	e.setDecision(key, d)
 	e.tellMembers(ctx, key, d)
 	e.statusQueue.Add(key)
@@ -197,7 +217,7 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		APIVersion: ref.APIVersion, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: t.UID,
 	}, RequiredBy: requiredBy, ConflictResolution: policyv1alpha1.ConflictAbort}
 	if divisible(key.GroupKind()) {
-		want.Replicas = ptr.Deref(s.Spec.Replicas, 1)
+		want.Replicas = replicas.Wanted(ptr.Deref(s.Spec.Replicas, 1), e.boundsOf(key))
 	}
 	switch {
 	case matched:
@@ -219,7 +239,13 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		}
 	}
 	e.place(key, t, b, s, want, required, d)
+	d.replicas, d.spread = want.Replicas, d.divided && spreads(want.Placement)
 	return want, d
+}
+
+// spreads says whether replicas are divided, not copied.
+func spreads(p *policyv1alpha1.Placement) bool {
+	return p != nil && p.ReplicaScheduling != nil && p.ReplicaScheduling.ReplicaSchedulingType != policyv1alpha1.ReplicasDuplicated
 }
 
 func adoptPolicy(want *workv1alpha2.ResourceBindingSpec, p *placement.Policy) {
@@ -276,6 +302,10 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 			targets[cluster] = 0
 		}
 	}
+	d.targets = targets
+	if key.GroupKind() == autoscalerKind {
+		e.divideScaler(t, d)
+	}
 	for _, cluster := range slices.Sorted(maps.Keys(targets)) {
 		if known[cluster] {
 			want.Clusters = append(want.Clusters, workv1alpha2.TargetCluster{Name: cluster, Replicas: targets[cluster]})
@@ -283,7 +313,6 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 			delete(targets, cluster)
 		}
 	}
-	d.targets = targets
 }
 
 // previous targets: those recorded, or else what is found in the members.

@@ -80,6 +80,10 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 			continue
 		}
 		last, there := m.record(key), m.copy(key)
+		if divisible(key.GroupKind()) {
+			there, last = m.newest(key)
+			p.Unreported = last.reportDue(there)
+		}
 		p.Applied = last.template == t.UID && last.generation == t.Generation && last.problem == "" && last.waits == ""
 		if there != nil && there.owned {
 			p.Exists, p.Generation = true, there.Generation
@@ -101,6 +105,8 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 			problems[cluster] = last.waits
 		case last.problem != "":
 			problems[cluster] = last.problem
+		case last.turn:
+			problems[cluster], p.Withheld = "waits for its turn in the rollout", true
 		case !p.Applied:
 			problems[cluster] = notWritten
 		}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/adopt"
@@ -51,7 +50,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 			m.forget(key)
 			return nil
 		}
-		return m.consider(ctx, key)
+		return m.leave(ctx, key, t, d)
 	}
 	if !t.finalized() || d.isSuspended(m.name) {
 		return nil
@@ -73,14 +72,17 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	if err := m.fit(ctx, key, t, r); err != nil {
 		return err
 	}
+	if err := r.measure(divisible(key.GroupKind())); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
 	there := m.copy(key)
 	if there == nil || !there.held {
 		m.lifted(key)
-		if err := m.guardReplicas(ctx, key, d, r, there); err != nil {
-			return err
-		}
 	}
-	last := m.record(key)
+	if r.divided {
+		there, _ = m.newest(key)
+	}
+	content, contested := true, false
 	if there != nil && there.owned {
 		switch {
 		case there.held:
@@ -88,24 +90,45 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		case there.DeletionTimestamp != nil:
 			m.fail(key, t, errBeingDeleted)
 			return nil // its end is an event
-		case upToDate(last, there, r.hash):
-			skipped.WithLabelValues(m.name).Inc()
-			m.done(key, t, r.hash, there)
-			return nil
-		case last.hash == r.hash && last.claims != 0 && last.claims != there.claims && last.uid == there.UID:
-			if wait := m.drifted(key, t); wait > 0 {
-				m.contested(ctx, key, t, r)
-				m.queue.AddAfter(key, wait)
-				return nil
-			}
+		}
+		var wait time.Duration
+		if content, wait = m.contentDue(key, t, r, there); wait > 0 {
+			m.contested(ctx, key, t, r)
+			m.queue.AddAfter(key, wait)
+			content, contested = false, true
 		}
 	} else if there, err = m.examine(ctx, key, t, d, r); err != nil || there == errForeign {
 		return err
 	}
-	if err := m.permit(ctx, max(d.basis, revisionOf(t.ResourceVersion))); err != nil {
+	if r.divided {
+		return m.applyInTurn(ctx, key, t, d, r, there, content, contested)
+	}
+	if contested {
+		return nil
+	}
+	if !content {
+		m.done(key, t, r.hash, there)
+		return nil
+	}
+	if err := m.permit(ctx, d.evidence(t)); err != nil {
 		return m.failed(ctx, key, t, err)
 	}
-	return m.write(ctx, key, t, r, there)
+	_, err = m.write(ctx, key, t, r, there, 0)
+	return err
+}
+
+// contentDue says whether there is anything to write but replicas; with a
+// wait, when somebody else has changed it too often.
+func (m *member) contentDue(key marks.Key, t *template, r *rendered, there *copyRecord) (due bool, wait time.Duration) {
+	last := m.record(key)
+	switch {
+	case upToDate(last, there, r.hash):
+		skipped.WithLabelValues(m.name).Inc()
+		return false, 0
+	case last.hash == r.hash && last.claims != 0 && last.claims != there.claims && last.uid == there.UID:
+		return true, m.drifted(key, t)
+	}
+	return true, 0
 }
 
 // upToDate: nothing to say, and nobody has contradicted.
@@ -157,18 +180,19 @@ func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *dec
 	return there, nil
 }
 
-func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rendered, there *copyRecord) error {
+// write says the content, and of a copy that is not there the replicas.
+func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rendered, there *copyRecord, replicas int32) (*copyRecord, error) {
 	var uid types.UID
 	if there != nil {
 		uid = there.UID
 	}
-	body, err := r.body(uid)
+	body, err := r.body(uid, replicas)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	res, err := m.resource(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, m.engine.cfg.RequestTimeout)
 	defer cancel()
@@ -178,19 +202,18 @@ func (m *member) write(ctx context.Context, key marks.Key, t *template, r *rende
 			m.schemas.outdated(reqCtx)
 		}
 		applies.WithLabelValues(m.name, outcome(err)).Inc()
-		return m.failed(ctx, key, t, err)
+		if definite(err) {
+			m.change(key, func(a *applied) { a.replicas, a.rolling = nil, nil })
+		}
+		return nil, m.failed(ctx, key, t, err)
 	}
 	applies.WithLabelValues(m.name, "written").Inc()
-	return m.written(key, t, r.hash, u)
-}
-
-func (m *member) written(key marks.Key, t *template, hash uint64, u *unstructured.Unstructured) error {
 	got, err := recordCopy(m.engine.id, key.GroupVersionKind, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m.done(key, t, hash, got)
-	return nil
+	m.done(key, t, r.hash, got)
+	return got, nil
 }
 
 // done records that the copy is what it should be.

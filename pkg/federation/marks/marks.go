@@ -53,6 +53,8 @@ const (
 const (
 	// Manager owns what the template says, in members and on bindings.
 	Manager = "isthmus"
+	// ReplicasManager owns spec.replicas in members, unless an autoscaler does.
+	ReplicasManager = "isthmus-replicas"
 	// StatusManager owns the status of templates.
 	StatusManager = "isthmus-status"
 )
