@@ -158,7 +158,9 @@ func neverAfter(t *testing.T, log labtest.AuditLog, old int64) {
 // foreignIsRefused: a cluster of one control plane is not written to by
 // another, until it is taken over.
 func foreignIsRefused(t *testing.T, m3 *lab.Member) {
-	command(t, "join", "m3", "--member-kubeconfig", m3.Kubeconfig())
+	if said := command(t, "join", "m3", "--member-kubeconfig", m3.Kubeconfig()); !strings.Contains(said, "another control plane") {
+		t.Errorf("join says\n%s", said)
+	}
 	t.Cleanup(func() { command(t, "unjoin", "m3", "--force") })
 	awaitCondition(t, "m3", "WritesAllowed", "False OtherControlPlane")
 	ns := labtest.Namespace(t, world.System.Kubeconfig())

@@ -129,6 +129,9 @@ func Join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
+	if err := j.warnOfOwner(ctx); err != nil {
+		return err
+	}
 	return j.printUnmanaged(ctx)
 }
 
