@@ -50,12 +50,15 @@ func startFleet(t *testing.T) *drillFleet {
 	}
 	f.ns = labtest.UniqueName(t, "drills")
 	kubectl(t, "", "create", "namespace", f.ns)
-	var b strings.Builder
-	b.WriteString(drillPolicy)
-	for i := range f.workloads {
-		b.WriteString(deployment(fmt.Sprintf("web-%03d", i), 10))
+	kubectl(t, drillPolicy, "-n", f.ns, "apply", "-f", "-")
+	const chunk = 40 // what one command does in time
+	for first := 0; first < f.workloads; first += chunk {
+		var b strings.Builder
+		for i := first; i < min(first+chunk, f.workloads); i++ {
+			b.WriteString(deployment(fmt.Sprintf("web-%03d", i), 10))
+		}
+		kubectl(t, b.String(), "-n", f.ns, "apply", "-f", "-")
 	}
-	kubectl(t, b.String(), "-n", f.ns, "apply", "-f", "-")
 	labtest.Eventually(t, within(2*time.Minute), func(ctx context.Context) error {
 		for _, m := range members() {
 			held, err := f.at(ctx, t, m)
