@@ -47,7 +47,9 @@ type Options struct {
 	Certificates    string
 	MemberResources []string
 	Profiling       bool
-	Logs            *logs.Options
+	// AuthorizeClusters limits permissions on member objects to clusters.
+	AuthorizeClusters bool
+	Logs              *logs.Options
 }
 
 // NewOptions returns the defaults.
@@ -88,6 +90,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual][:off]; the same as multicluster-apiserver's flag.")
+	fs.BoolVar(&o.AuthorizeClusters, "authorize-clusters", false, "Limit permissions to clusters; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
 	verflag.AddFlags(fs)

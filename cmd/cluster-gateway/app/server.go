@@ -14,6 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
@@ -79,8 +82,38 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.fleet, err = fleet.New(fleet.Config{ControlPlane: endpoint, Membership: reporter, Clock: numbers, Resources: resources})
+	rights, err := clusterRights(client, o.AuthorizeClusters)
+	if err != nil {
+		return nil, err
+	}
+	s.fleet, err = fleet.New(fleet.Config{
+		ControlPlane: endpoint, Membership: reporter, Clock: numbers, Resources: resources, Authorizer: rights,
+	})
 	return s, err
+}
+
+// Answers of the endpoint about rights are kept this long.
+const (
+	allowedFor = 10 * time.Second
+	deniedFor  = 2 * time.Second
+)
+
+// clusterRights asks the endpoint what a user may do in a cluster; nil permits
+// all.
+func clusterRights(client kubernetes.Interface, wanted bool) (authorizer.Authorizer, error) {
+	if !wanted {
+		return nil, nil
+	}
+	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             allowedFor,
+		DenyCacheTTL:              deniedFor,
+		WebhookRetryBackoff:       options.DefaultAuthWebhookRetryBackoff(),
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("--authorize-clusters: %w", err)
+	}
+	return rights, nil
 }
 
 // openSequence waits for the endpoint, which may start after its gateway.

@@ -28,6 +28,8 @@ type Options struct {
 	MemberResources []string
 	DefaultPolicy   bool
 	Breaker         breaker.Limits
+	// AuthorizeClusters limits permissions on member objects to clusters.
+	AuthorizeClusters bool
 
 	Kube *kubeapiserver.ServerRunOptions
 
@@ -79,6 +81,9 @@ func (o *Options) addOwn(fs *pflag.FlagSet) {
 		"Further kinds to cache from the members, as RESOURCE.VERSION.GROUP=Kind, for instance widgets.v1.example.com=Widget; "+
 			"append :cluster for a kind without namespaces, :dual for one of which the control plane holds objects too, "+
 			"and :off for one that is cached by default and is not to be. docs/kinds.md lists the defaults.")
+	fs.BoolVar(&o.AuthorizeClusters, "authorize-clusters", false,
+		"Require, for every request on objects of a member, the request's verb on clusters/access (cluster.karmada.io) with the cluster's name, beside the permission on the objects. "+
+			"With --gateway, give cluster-gateway the same flag.")
 	fs.BoolVar(&o.DefaultPolicy, "default-policy", o.DefaultPolicy,
 		"Install the default ClusterPropagationPolicies, so that workloads run without any policy. Written only where missing.")
 	addBreakerFlags(fs, &o.Breaker)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -61,7 +62,7 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 	if len(o.Gateways) > 0 {
 		err = s.useGateways(files)
 	} else {
-		err = s.useFleet(ctx)
+		err = s.useFleet(ctx, generic.Authorization.Authorizer)
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +89,10 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 }
 
 // useFleet runs the member cache inside this process.
-func (s *system) useFleet(ctx context.Context) error {
+func (s *system) useFleet(ctx context.Context, rights authorizer.Authorizer) error {
+	if !s.options.AuthorizeClusters {
+		rights = nil
+	}
 	resources, err := fleet.ParseResources(s.options.MemberResources)
 	if err != nil {
 		return err
@@ -102,7 +106,7 @@ func (s *system) useFleet(ctx context.Context) error {
 		return fmt.Errorf("open the sequence of resourceVersions: %w", err)
 	}
 	s.fleet, err = fleet.New(fleet.Config{
-		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: resources,
+		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: resources, Authorizer: rights,
 	})
 	if err != nil {
 		return err

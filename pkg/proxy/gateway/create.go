@@ -137,11 +137,24 @@ func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cac
 	if annotations := child(meta, "annotations"); annotations != nil {
 		delete(annotations, cache.OriginalNameAnnotation)
 	}
-	rt, err := h.routeTo(ctx, cluster, info)
+	n := &newcomer{doc: doc, meta: meta, free: free, release: func() {}}
+	for {
+		n.route, err = h.routeTo(ctx, cluster, info)
+		if !free || !apierrors.IsForbidden(err) {
+			break
+		}
+		// Not a cluster of this user's: the next best one may be.
+		n.tried = append(n.tried, cluster)
+		next, none := h.leastLoaded(n.tried)
+		if none != nil {
+			break
+		}
+		cluster = next
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &newcomer{route: rt, doc: doc, meta: meta, free: free, release: func() {}}, nil
+	return n, nil
 }
 
 // reserve makes sure that the name will be served bare.

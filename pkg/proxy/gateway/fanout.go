@@ -93,6 +93,9 @@ func (h *Handler) liveList(w http.ResponseWriter, r *http.Request, info *request
 	if err != nil {
 		return err
 	}
+	if err := h.authorizeSelection(r.Context(), info, &selection{labels: s.labels}); err != nil {
+		return err
+	}
 	targets := h.liveTargets(s.labels)
 	results := h.ask(r, info, targets, "", s.forwarded())
 	dropManaged(r, results)

@@ -43,6 +43,9 @@ func (h *Handler) serveGet(w http.ResponseWriter, r *http.Request, info *request
 	if err != nil {
 		return err
 	}
+	if err := h.authorizeCluster(r.Context(), info, o.Cluster); err != nil {
+		return err
+	}
 	warn(w, warnings(gapsOf(c.Gaps(), o.Cluster)))
 	return h.writeServed(w, r, info, c, http.StatusOK, o)
 }

@@ -24,6 +24,9 @@ func (h *Handler) serveList(w http.ResponseWriter, r *http.Request, info *reques
 	if err != nil {
 		return err
 	}
+	if err := h.authorizeSelection(r.Context(), info, &q.selection); err != nil {
+		return err
+	}
 	p, err := h.page(r.Context(), c, &q)
 	if err != nil {
 		return err

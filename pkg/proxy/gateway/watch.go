@@ -28,8 +28,12 @@ func (h *Handler) serveWatch(w http.ResponseWriter, r *http.Request, info *reque
 	if err != nil {
 		return err
 	}
+	if err := h.authorizeSelection(r.Context(), info, &q.selection); err != nil {
+		return err
+	}
 	stream := &watchStream{
 		handler:   h,
+		permit:    h.permitter(r.Context(), info),
 		kind:      k,
 		query:     &q,
 		encoder:   newEventEncoder(k, f, h.tables),
@@ -129,6 +133,7 @@ type watchStream struct {
 	initial cache.Snapshot // nil when no initial events are sent
 	watcher cache.Watcher  // nil when failed is set
 	failed  error          // told as the only event
+	permit  func(cache.ClusterName) error
 	body    eventBody
 	batch   int // bytes of initial events that are sent together
 }
@@ -225,6 +230,9 @@ func (x *watchStream) sendInitial(ctx context.Context) error {
 	var buf []byte
 	var err error
 	for o := range x.query.selection.objects(x.initial, cache.Key{}, x.kind.namespaced) {
+		if err := x.permit(o.Cluster); err != nil {
+			return err
+		}
 		if buf, err = x.encoder.appendEvent(buf, eventAdded, o); err != nil {
 			return err
 		}
@@ -305,6 +313,9 @@ func (x *watchStream) sendEvents(events []*cache.Event) error {
 		}
 		if len(b) == 0 {
 			continue
+		}
+		if err := x.permit(e.Object.Cluster); err != nil {
+			return err
 		}
 		if err := x.body.write(b); err != nil {
 			return err

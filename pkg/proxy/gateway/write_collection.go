@@ -36,6 +36,9 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	if err != nil {
 		return err
 	}
+	if err := h.authorizeSelection(r.Context(), info, &q.selection); err != nil {
+		return err
+	}
 	q.version = cache.Version{}
 	p, err := h.page(r.Context(), c, &q)
 	if err != nil {

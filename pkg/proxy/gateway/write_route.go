@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -45,7 +43,7 @@ func (h *Handler) routeTo(ctx context.Context, name cache.ClusterName, info *req
 		return route{}, &member.UnreachableError{Cluster: name, Err: errors.New("is not a member any more")}
 	}
 	u, _ := request.UserFrom(ctx)
-	if err := h.authorizeCluster(ctx, u, name, info); err != nil {
+	if err := h.authorizeCluster(ctx, info, name); err != nil {
 		return route{}, err
 	}
 	t, err := h.transports.For(name, m.Config)
@@ -60,31 +58,6 @@ func (h *Handler) routeTo(ctx context.Context, name cache.ClusterName, info *req
 		rt.user = u
 	}
 	return rt, nil
-}
-
-// authorizeCluster limits a permission to clusters. The endpoint's RBAC has
-// allowed the request before its owner was known; here the user also needs the
-// request's verb on the resource "clusters" of isthmus.dev, named like the
-// owner, with the kind as subresource ("clusters/pods"). Without an Authorizer,
-// which is the default, every cluster is allowed; the control plane, which
-// authorizes by itself, always is.
-func (h *Handler) authorizeCluster(ctx context.Context, u user.Info, name cache.ClusterName, info *request.RequestInfo) error {
-	if h.Authorizer == nil || name == cache.ControlPlane {
-		return nil
-	}
-	decision, reason, err := h.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: info.Verb, Namespace: info.Namespace,
-		APIGroup: "isthmus.dev", APIVersion: "v1alpha1",
-		Resource: "clusters", Subresource: info.Resource, Name: string(name),
-		ResourceRequest: true, Path: info.Path,
-	})
-	if decision == authorizer.DecisionAllow {
-		return nil
-	}
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("authorizing for cluster %q: %w", name, err))
-	}
-	return apierrors.NewForbidden(groupResource(info), info.Name, fmt.Errorf("not permitted in cluster %q: %s", name, reason))
 }
 
 // resolve finds the object that a name means, and its cluster. A name that is

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -56,6 +57,8 @@ type Config struct {
 	Clock *sequence.Clock
 	// Resources beside the default ones, or in their place.
 	Resources []Resource
+	// Authorizer limits permissions to clusters; nil permits all.
+	Authorizer authorizer.Authorizer
 }
 
 // Fleet is the assembled gateway.
@@ -79,7 +82,7 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
 	}
 	f := &Fleet{cfg: cfg, cache: members, started: time.Now()}
-	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}})
+	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer})
 	f.kinds = proxy.NewKinds(Classes(cfg.Resources))
 	return f, nil
 }
