@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		Name:    "kinds",
 		Members: []lab.Options{{Name: "m1"}, {Name: "m2"}},
 		Join:    []string{"m1", "m2"},
+		System: lab.SystemOptions{Flags: []string{
+			"--authorize-clusters", "--member-resources=widgets.v1.example.com=Widget",
+		}},
+		Before: defineWidgets,
 	}))
 }
 

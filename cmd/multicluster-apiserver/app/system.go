@@ -45,6 +45,8 @@ type system struct {
 	leadership leadership
 	settler    *settle.Settler
 	installed  atomic.Bool
+	// memberResources are the kinds of --member-resources.
+	memberResources []fleet.Resource
 }
 
 func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapiserver.Config) (*system, error) {
@@ -58,6 +60,9 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 	s.membership, err = membership.New(membership.Options{ControlPlane: loopback, Leads: s.leadership.Leads})
 	if err != nil {
 		return nil, fmt.Errorf("set up membership: %w", err)
+	}
+	if s.memberResources, err = fleet.ParseResources(o.MemberResources); err != nil {
+		return nil, err
 	}
 	if len(o.Gateways) > 0 {
 		err = s.useGateways(files)
@@ -93,10 +98,6 @@ func (s *system) useFleet(ctx context.Context, rights authorizer.Authorizer) err
 	if !s.options.AuthorizeClusters {
 		rights = nil
 	}
-	resources, err := fleet.ParseResources(s.options.MemberResources)
-	if err != nil {
-		return err
-	}
 	reservations, err := s.options.reservations()
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (s *system) useFleet(ctx context.Context, rights authorizer.Authorizer) err
 		return fmt.Errorf("open the sequence of resourceVersions: %w", err)
 	}
 	s.fleet, err = fleet.New(fleet.Config{
-		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: resources, Authorizer: rights,
+		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: s.memberResources, Authorizer: rights,
 	})
 	if err != nil {
 		return err
@@ -129,11 +130,7 @@ func (s *system) useGateways(files pki.Files) error {
 	if err != nil {
 		return fmt.Errorf("--gateway: %w", err)
 	}
-	resources, err := fleet.ParseResources(s.options.MemberResources)
-	if err != nil {
-		return err
-	}
-	s.router = &proxy.Router{Kinds: proxy.NewKinds(fleet.Classes(resources)), Gateway: client}
+	s.router = &proxy.Router{Kinds: proxy.NewKinds(fleet.Classes(s.memberResources)), Gateway: client}
 	return nil
 }
 
@@ -176,6 +173,7 @@ func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controllers.Run(ctx, s.controllersConfig(servingCA)) })
 	group.Go(func() error { return federation.Run(ctx) })
+	group.Go(func() error { return s.importer().Run(ctx) })
 	return group.Wait()
 }
 
@@ -190,6 +188,19 @@ func (s *system) controllersConfig(servingCA []byte) controllers.Config {
 		c.ClientCA, c.ClientCAKey = ca, files.Key(pki.ClientCA)
 	}
 	return c
+}
+
+// importer copies the definitions of the custom kinds that are read from the
+// members.
+func (s *system) importer() memberkinds.Importer {
+	return memberkinds.Importer{ControlPlane: s.loopback, Wanted: fleet.Custom(s.memberResources), Members: func() (out []memberkinds.Member) {
+		for _, m := range s.membership.List() {
+			if m.Read != nil && m.Ready {
+				out = append(out, memberkinds.Member{Name: m.Name, Config: m.Read})
+			}
+		}
+		return out
+	}}
 }
 
 func (s *system) install(ctx context.Context) error {

@@ -50,6 +50,10 @@ var forbiddenKinds = map[schema.GroupKind]string{
 	{Group: "networking.k8s.io", Kind: "ServiceCIDR"}:                   "belongs to the member's network",
 }
 
+// memberKindAnnotation marks a CustomResourceDefinition that was copied from a
+// member, so that its kind is served though its objects are the members'.
+const memberKindAnnotation = "isthmus.dev/member-kind"
+
 // Forbidden says why a template is never propagated; ok is false for templates
 // that may be. typ is the type of a Secret.
 func Forbidden(gk schema.GroupKind, meta metav1.Object, secretType string) (why string, forbidden bool) {
@@ -62,6 +66,9 @@ func Forbidden(gk schema.GroupKind, meta metav1.Object, secretType string) (why 
 	}
 	if ReservedNamespace(ns) || gk == (schema.GroupKind{Kind: "Namespace"}) && ReservedNamespace(name) {
 		return "the namespace is reserved (kube-*, isthmus-*)", true
+	}
+	if meta.GetAnnotations()[memberKindAnnotation] == "true" {
+		return "imported from a member, whose own it is", true
 	}
 	if _, ok := meta.GetLabels()["kubernetes.io/bootstrapping"]; ok {
 		return "made by every API server at start (label kubernetes.io/bootstrapping)", true

@@ -63,6 +63,17 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestImportedDefinition: what was copied from a member does not go back to it.
+func TestImportedDefinition(t *testing.T) {
+	gk := schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+	for value, want := range map[string]bool{"true": true, "": false} {
+		meta := &metav1.ObjectMeta{Name: "widgets.example.com", Annotations: map[string]string{"isthmus.dev/member-kind": value}}
+		if _, got := Forbidden(gk, meta, ""); got != want {
+			t.Errorf("annotation %q: forbidden %t, want %t", value, got, want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	here := Template{Found: true, UID: "t"}
 	deleting := Template{Found: true, UID: "t", Deleting: true, Finalizer: true}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,12 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
@@ -59,7 +54,7 @@ func (h *Handler) subject(info *request.RequestInfo) (cache.Collection, bool) {
 
 // liveGet asks the cluster that owns the object of this name.
 func (h *Handler) liveGet(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
-	f, err := h.liveForm(r)
+	f, err := h.liveForm(r, info, oneObject)
 	if err != nil {
 		return err
 	}
@@ -78,14 +73,42 @@ func (h *Handler) liveGet(w http.ResponseWriter, r *http.Request, info *request.
 		if res.err == nil && concerned(r, res.doc) {
 			setClusters(w, res.cluster)
 			h.renameLive(info, res.cluster, res.doc)
-			return writeLive(w, f, res.doc)
+			return h.writeLive(w, r, info, f, res.doc)
 		}
+	}
+	if doc, cluster, ok := h.askAlias(r, info); ok {
+		setClusters(w, cluster)
+		return h.writeLive(w, r, info, f, doc)
 	}
 	return noAnswer(info, results)
 }
 
+// askAlias takes NAME.CLUSTER for the cluster's own object NAME, the way in which
+// objects of equal names are told apart.
+func (h *Handler) askAlias(r *http.Request, info *request.RequestInfo) (document, cache.ClusterName, bool) {
+	if r.Header.Get(proxy.UnmanagedHeader) == "" {
+		return nil, "", false
+	}
+	for _, m := range h.liveTargets(labels.Everything()) {
+		name, ok := strings.CutSuffix(info.Name, "."+string(m.Name))
+		if !ok || name == "" {
+			continue
+		}
+		res := h.ask(r, info, []Member{m}, name, "")[0]
+		meta := child(res.doc, "metadata")
+		if res.err != nil || meta == nil || !concerned(r, res.doc) {
+			return nil, "", false
+		}
+		h.renameLive(info, m.Name, res.doc)
+		meta["name"] = info.Name
+		ensureChild(meta, "annotations")[cache.OriginalNameAnnotation] = name
+		return res.doc, m.Name, true
+	}
+	return nil, "", false
+}
+
 func (h *Handler) liveList(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
-	f, err := h.liveForm(r)
+	f, err := h.liveForm(r, info, manyObjects)
 	if err != nil {
 		return err
 	}
@@ -107,7 +130,7 @@ func (h *Handler) liveList(w http.ResponseWriter, r *http.Request, info *request
 		ensureChild(merged, "metadata")["resourceVersion"] = revision
 	}
 	warn(w, liveWarnings(results))
-	return writeLive(w, f, merged)
+	return h.writeLiveList(w, r, info, f, merged)
 }
 
 // liveTargets are the members that the cluster requirements of a selector let
@@ -339,36 +362,4 @@ func noAnswer(info *request.RequestInfo, results []live) error {
 		return unavailable("no cluster is joined, or none that the selector names", nil)
 	}
 	return pathNotFound()
-}
-
-// liveForm chooses between JSON and YAML, the encodings of live kinds.
-func (h *Handler) liveForm(r *http.Request) (string, error) {
-	var infos []runtime.SerializerInfo
-	for _, info := range h.Codecs.SupportedMediaTypes() {
-		if info.MediaType == jsonType || info.MediaType == yamlType {
-			infos = append(infos, info)
-		}
-	}
-	options, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), infos, negotiation.DefaultEndpointRestrictions)
-	if !ok {
-		return "", negotiation.NewNotAcceptableError([]string{jsonType, yamlType})
-	}
-	return options.Accepted.MediaType, nil
-}
-
-func writeLive(w http.ResponseWriter, form string, doc document) error {
-	b, err := json.Marshal(doc)
-	if err != nil {
-		return fmt.Errorf("encoding the list: %w", err)
-	}
-	if form == yamlType {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return fmt.Errorf("encoding the list: %w", err)
-		}
-	}
-	w.Header().Set("Content-Type", form)
-	if _, err := w.Write(b); err != nil {
-		klog.Background().V(4).Info("Writing an answer", "err", err)
-	}
-	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // deploymentsOf is a member with one Deployment of its own and one copy of a template.
 func deploymentsOf(w http.ResponseWriter, r *http.Request) {
-	const own = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"own","namespace":"d","resourceVersion":"5"}}`
+	const own = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"own","namespace":"d","resourceVersion":"5"},"spec":{"selector":{}}}`
 	const copied = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"copied","namespace":"d","labels":{"isthmus.dev/managed":"true"}}}`
 	w.Header().Set("Content-Type", jsonType)
 	switch {
@@ -24,6 +24,8 @@ func deploymentsOf(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, own)
 	case strings.HasSuffix(r.URL.Path, "/copied"):
 		io.WriteString(w, copied)
+	case !strings.HasSuffix(r.URL.Path, "/deployments"):
+		answerStatus(w, 404, metav1.StatusReasonNotFound)
 	default:
 		fmt.Fprintf(w, `{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9"},"items":[%s,%s]}`, copied, own)
 	}
@@ -50,5 +52,36 @@ func TestUnmanagedReads(t *testing.T) {
 	}
 	if resp, body := e.fetch(t, path+"/copied", jsonType); resp.StatusCode != 200 {
 		t.Errorf("without the mark of the router: %d %s", resp.StatusCode, body)
+	}
+}
+
+// A cluster's own object is known as NAME.CLUSTER too, and prints as what it is.
+func TestUnmanagedAlias(t *testing.T) {
+	m1 := newStub(t, func(w http.ResponseWriter, _ *http.Request) { answerStatus(w, 404, metav1.StatusReasonNotFound) })
+	m2 := newStub(t, deploymentsOf)
+	e := newEndpoint(t, func(o *Options) { o.Members = staticMembers{m1.member("m1"), m2.member("m2")} })
+	const path = "/apis/apps/v1/namespaces/d/deployments/"
+	for name, want := range map[string]int{"own.m2": 200, "own.m1": 404, "own.m3": 404, "copied.m2": 404, ".m2": 404} {
+		resp, body := e.fetch(t, path+name, jsonType, proxy.UnmanagedHeader, "0")
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", name, resp.StatusCode, body, want)
+		}
+	}
+	if resp, _ := e.fetch(t, path+"own.m2", jsonType); resp.StatusCode == 200 && strings.Contains(resp.Header.Get(ClusterHeader), "m2") {
+		t.Error("an alias is known without the mark of the router")
+	}
+	resp, body := e.fetch(t, path+"own.m2", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", proxy.UnmanagedHeader, "0")
+	var table metav1.Table
+	if err := json.Unmarshal(body, &table); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	if len(table.ColumnDefinitions) < 6 || len(table.Rows) != 1 || fmt.Sprint(table.Rows[0].Cells[:3]) != "[own.m2 m2 0/0]" {
+		t.Errorf("%s", body)
+	}
+	resp, body = e.fetch(t, "/apis/apps/v1/namespaces/d/deployments?labelSelector=isthmus.dev/cluster%3Dm2",
+		"application/json;as=Table;v=v1;g=meta.k8s.io", proxy.UnmanagedHeader, "4711")
+	table = metav1.Table{}
+	if err := json.Unmarshal(body, &table); err != nil || resp.StatusCode != 200 || len(table.Rows) != 1 || table.ResourceVersion != "4711" {
+		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }

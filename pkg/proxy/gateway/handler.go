@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	apirest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -61,6 +62,9 @@ type Options struct {
 	// SelectableFields lists the field selectors of a kind that the scheme
 	// does not know (a custom resource), as "spec.color"; nil means none.
 	SelectableFields func(schema.GroupVersionResource) []string
+	// Columns prints a kind that the scheme does not know; nil, or a nil
+	// answer, prints name and age.
+	Columns func(schema.GroupVersionKind) apirest.TableConvertor
 
 	// LoadWait is how long a LIST waits for a cluster that is not loaded.
 	LoadWait time.Duration
@@ -95,7 +99,7 @@ func New(o Options) *Handler {
 	setDefault(&o.MinRequestTimeout, 30*time.Minute)
 	setDefault(&o.BookmarkInterval, time.Minute)
 	setDefault(&o.WriteTimeout, 60*time.Second)
-	return &Handler{Options: o, tables: newTableMaker(o.Scheme), transports: &member.Pool{}}
+	return &Handler{Options: o, tables: newTableMaker(o.Scheme, o.Columns), transports: &member.Pool{}}
 }
 
 func setDefault(d *time.Duration, v time.Duration) {

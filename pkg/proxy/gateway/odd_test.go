@@ -117,7 +117,7 @@ func FuzzCoreEventToEvents(f *testing.F) {
 // TestEveryKindHasATable prints a blank object of every kind, as the rows of
 // bookmarks are, and damaged bytes, as a broken member may send them.
 func TestEveryKindHasATable(t *testing.T) {
-	tables := newTableMaker(legacyscheme.Scheme)
+	tables := newTableMaker(legacyscheme.Scheme, nil)
 	n := 0
 	for gvk, typ := range legacyscheme.Scheme.AllKnownTypes() {
 		obj := reflect.New(typ).Interface()

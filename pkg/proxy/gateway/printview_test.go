@@ -55,7 +55,7 @@ func podKind() *kind {
 
 // A row made from the cut bytes is the row made from all of them.
 func TestPrintViewOfPodsMissesNothing(t *testing.T) {
-	tables := newTableMaker(legacyscheme.Scheme)
+	tables := newTableMaker(legacyscheme.Scheme, nil)
 	cut, all := podKind(), podKind()
 	all.view = nil
 	rows := map[string]bool{}
@@ -121,7 +121,7 @@ func FuzzPrintView(f *testing.F) {
 	}
 	f.Add(raw)
 	f.Add([]byte{0x0a, 0x02, 0x0a})
-	tables := newTableMaker(legacyscheme.Scheme)
+	tables := newTableMaker(legacyscheme.Scheme, nil)
 	cut, all := podKind(), podKind()
 	all.view = nil
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -2,13 +2,18 @@ package gateway
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+	apirest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
@@ -30,14 +35,15 @@ var clusterColumnDefinition = metav1.TableColumnDefinition{
 type tableMaker struct {
 	scheme  *runtime.Scheme
 	printer printers.TableGenerator
+	custom  func(schema.GroupVersionKind) apirest.TableConvertor // nil where nobody knows
 }
 
 var builtinPrinter = sync.OnceValue(func() printers.TableGenerator {
 	return printers.NewTableGenerator().With(printersinternal.AddHandlers)
 })
 
-func newTableMaker(scheme *runtime.Scheme) *tableMaker {
-	return &tableMaker{scheme: scheme, printer: builtinPrinter()}
+func newTableMaker(scheme *runtime.Scheme, custom func(schema.GroupVersionKind) apirest.TableConvertor) *tableMaker {
+	return &tableMaker{scheme: scheme, printer: builtinPrinter(), custom: custom}
 }
 
 // plainColumns are the columns of a kind that has no printer.
@@ -49,6 +55,9 @@ var plainColumns = []metav1.TableColumnDefinition{
 // columns describes the cells of a kind's rows.
 func (t *tableMaker) columns(k *kind) ([]metav1.TableColumnDefinition, error) {
 	if !k.known {
+		if table, ok := t.printCustom(k, []byte("{}")); ok {
+			return withCluster(table.ColumnDefinitions, clusterColumnDefinition), nil
+		}
 		return withCluster(plainColumns, clusterColumnDefinition), nil
 	}
 	obj, err := k.scheme.New(k.gvk)
@@ -75,6 +84,23 @@ func (t *tableMaker) print(obj runtime.Object, noHeaders bool) (table *metav1.Ta
 	return table, true
 }
 
+// printCustom makes the table of one custom resource, as its definition says.
+func (t *tableMaker) printCustom(k *kind, raw []byte) (*metav1.Table, bool) {
+	if t.custom == nil || k.encoding != cache.JSON {
+		return nil, false
+	}
+	convertor := t.custom(k.gvk)
+	if convertor == nil {
+		return nil, false
+	}
+	obj := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &obj.Object); err != nil {
+		return nil, false
+	}
+	table, err := convertor.ConvertToTable(context.Background(), obj, &metav1.TableOptions{})
+	return table, err == nil
+}
+
 // withCluster puts a value at the place of the CLUSTER column.
 func withCluster[T any](cells []T, cluster T) []T {
 	at := min(clusterColumn, len(cells))
@@ -97,6 +123,8 @@ func (t *tableMaker) cells(k *kind, o *cache.Object) ([]any, []metav1.TableRowCo
 		if len(columns) > len(plainColumns)+1 {
 			return unreadable(o, len(columns)), nil, nil
 		}
+	} else if table, ok := t.printCustom(k, o.Raw()); ok && len(table.Rows) == 1 {
+		return withCluster[any](table.Rows[0].Cells, string(o.Cluster)), nil, nil
 	}
 	m, err := k.metadata(o)
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/gateway"
+	"github.com/isthmus-dev/isthmus/pkg/registry/memberkinds"
 )
 
 const (
@@ -68,6 +69,7 @@ type Fleet struct {
 	handler *gateway.Handler
 	kinds   *proxy.Kinds
 	started time.Time
+	printer memberkinds.Printer
 }
 
 // New assembles a fleet; nothing runs until Run.
@@ -82,7 +84,7 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
 	}
 	f := &Fleet{cfg: cfg, cache: members, started: time.Now()}
-	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer})
+	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer, Columns: f.printer.Columns})
 	f.kinds = proxy.NewKinds(Classes(cfg.Resources))
 	return f, nil
 }
@@ -110,8 +112,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	wg.Go(func() { f.cache.Run(ctx) })
 	wg.Go(func() { f.complete(ctx) })
 	wg.Go(func() { f.report(ctx) })
+	err = f.printer.Run(ctx, f.cfg.ControlPlane)
 	wg.Wait()
-	return nil
+	return err
 }
 
 // complete ends the time in which no answer passes for a whole one: when every

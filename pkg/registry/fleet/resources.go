@@ -85,3 +85,14 @@ func Classes(asked []Resource) map[schema.GroupResource]proxy.Class {
 	}
 	return classes
 }
+
+// Custom are the kinds that are no built-in ones, whose definitions come from
+// the members.
+func Custom(asked []Resource) (out []schema.GroupVersionResource) {
+	for _, r := range asked {
+		if !r.Off && !legacyscheme.Scheme.IsGroupRegistered(r.Group) {
+			out = append(out, r.GroupVersionResource)
+		}
+	}
+	return out
+}
