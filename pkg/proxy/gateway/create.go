@@ -215,6 +215,11 @@ func adopting(res cache.Resource, doc document) bool {
 
 // createNamed reserves the name and sends the object.
 func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cache.Collection, n *newcomer) (*member.Response, error) {
+	if n.free {
+		if err := n.transport.Answers(r.Context()); err != nil {
+			return nil, err
+		}
+	}
 	if err := h.reserve(r.Context(), info, c, n); err != nil {
 		return nil, err
 	}

@@ -236,6 +236,7 @@ func (h *Handler) leastLoaded(tried []cache.ClusterName) (cache.ClusterName, err
 	best, found := cache.ClusterName(""), false
 	var unready []string
 	for _, m := range h.Members.List() {
+		silent[m.Name] = silent[m.Name] || h.transports.Silent(m.Name)
 		switch {
 		case m.Name == cache.ControlPlane || slices.Contains(tried, m.Name):
 		case !m.Ready:

@@ -32,7 +32,12 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	if err != nil {
 		return err
 	}
-	q, err := h.parseQuery(r, info, h.kindOf(info, c.Resource()), c.Resource())
+	k := h.kindOf(info, c.Resource())
+	f, err := h.negotiate(r, k, manyObjects)
+	if err != nil {
+		return err
+	}
+	q, err := h.parseQuery(r, info, k, c.Resource())
 	if err != nil {
 		return err
 	}
@@ -57,10 +62,9 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 		return results.failure(info, failures)
 	}
 	setClusters(w, results.clusters()...)
-	h.writeObject(w, r, info, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Group: info.APIGroup, Kind: info.Resource,
-	}})
-	return nil
+	// A list of what was deleted, as kube-apiserver answers.
+	deleted := page{meta: listMeta{ResourceVersion: p.meta.ResourceVersion}, items: slices.Values(objects)}
+	return h.writeList(w, r, encoderFor(k, f, h.tables), deleted)
 }
 
 // deletion is the outcome of one of many.

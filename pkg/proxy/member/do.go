@@ -130,6 +130,7 @@ func (t *Transport) roundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
+	t.heard()
 	// The body needs the context; it is released when the body is closed.
 	resp.Body = &cancelOnClose{ReadCloser: resp.Body, cancel: cancel}
 	return resp, nil

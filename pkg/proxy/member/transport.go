@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"strings"
 	"time"
 
@@ -41,6 +42,8 @@ type Transport struct {
 	patience    time.Duration // until a silent member is asked whether it lives
 	probe       time.Duration // how long it has to say so
 	answerLimit time.Duration // how long a living member has for one answer
+
+	answered, silentAt atomic.Int64 // Unix time in ns of the last answer, and of the last probe without one
 }
 
 // New makes a transport from a rest.Config. Config.Timeout is not used: a

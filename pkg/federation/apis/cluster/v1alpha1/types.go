@@ -13,6 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Synced",type=string,JSONPath=`.status.conditions[?(@.type=="CacheSynced")].status`
+// +kubebuilder:printcolumn:name="Absent",type=string,JSONPath=`.metadata.annotations.isthmus\.dev/absent`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeSummary.totalNum`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.status.resourceSummary.allocated.pods`
