@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -95,23 +96,30 @@ func (rt *Router) serveSettled(w http.ResponseWriter, r *http.Request, next http
 	held := &heldWriter{ResponseWriter: w}
 	next.ServeHTTP(held, r)
 	if held.code/100 == 2 && !held.through {
-		ctx, cancel := context.WithTimeout(r.Context(), settleLimit)
-		defer cancel()
-		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-		if info.Verb == "deletecollection" {
-			query := r.URL.Query()
-			rt.Settler.AllGone(ctx, gvr, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
-		} else if m := metaOf(held.body.Bytes()); m != nil {
-			ref := Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}
-			switch {
-			case how == UntilInPlace:
-				rt.Settler.InPlace(ctx, schema.GroupKind{Group: gvr.Group, Kind: judging[gvr.GroupResource()]}, ref)
-			case HeldByMembersOnly(m):
-				rt.Settler.Gone(ctx, gvr, ref)
-			}
-		}
+		rt.await(r.Context(), r.URL.Query(), info, how, held.body.Bytes()) //nolint:contextcheck // the request's own
 	}
 	held.release()
+}
+
+func (rt *Router) await(ctx context.Context, query url.Values, info *request.RequestInfo, how Settling, body []byte) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	if info.Verb == "deletecollection" {
+		rt.Settler.AllGone(ctx, gvr, info.Namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
+		return
+	}
+	m := metaOf(body)
+	if m == nil {
+		return
+	}
+	ref := Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID()}
+	switch {
+	case how == UntilInPlace:
+		rt.Settler.InPlace(ctx, schema.GroupKind{Group: gvr.Group, Kind: judging[gvr.GroupResource()]}, ref)
+	case HeldByMembersOnly(m):
+		rt.Settler.Gone(ctx, gvr, ref)
+	}
 }
 
 // metaOf reads the object of an answer; nil when it is none.

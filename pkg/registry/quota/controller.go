@@ -93,9 +93,9 @@ func New(ctx context.Context, cfg Config) (*Controller, error) {
 		func(ctx context.Context, _ schema.GroupResource, namespace string) { c.recount(ctx, namespace) },
 		c.registry, install.DefaultUpdateFilter())
 	_, err = cfg.Shared.Core().V1().ResourceQuotas().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { c.changed(nil, obj) },
+		AddFunc:    func(obj any) { c.changed(nil, obj) }, //nolint:contextcheck // watches run with the context of Run
 		UpdateFunc: c.changed,
-		DeleteFunc: func(obj any) { c.gone(obj) },
+		DeleteFunc: func(obj any) { c.gone(obj) }, //nolint:contextcheck // as above
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch quotas: %w", err)

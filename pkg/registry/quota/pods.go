@@ -89,7 +89,7 @@ func (w *podWatches) run(ctx context.Context) {
 	w.mu.Lock()
 	w.ctx = ctx
 	for name := range w.quotas {
-		w.ensureLocked(name.Namespace)
+		w.ensureLocked(name.Namespace) //nolint:contextcheck // takes the context that was just stored
 	}
 	w.mu.Unlock()
 	<-ctx.Done()

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +19,7 @@ func unwritten(q *corev1.ResourceQuota) bool {
 // a change. What nobody counts keeps the usage it had.
 func counted(q *corev1.ResourceQuota, usage corev1.ResourceList) (*corev1.ResourceQuota, bool) {
 	used := quotav1.Add(corev1.ResourceList{}, q.Status.Used)
-	for name, n := range usage {
-		used[name] = n
-	}
+	maps.Copy(used, usage)
 	used = quotav1.Mask(used, quotav1.ResourceNames(q.Spec.Hard))
 	if !unwritten(q) && quotav1.Equals(used, q.Status.Used) {
 		return q, false
