@@ -16,7 +16,7 @@ func set(paths ...string) *fieldpath.Set {
 	s := fieldpath.NewSet()
 	for _, p := range paths {
 		var path fieldpath.Path
-		for _, name := range strings.Split(p, ".") {
+		for name := range strings.SplitSeq(p, ".") {
 			path = append(path, fieldpath.PathElement{FieldName: &name})
 		}
 		s.Insert(path)

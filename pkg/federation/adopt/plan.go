@@ -18,7 +18,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
 )
 
-// ConflictAnnotation, with the value "overwrite", asks to take over what is
+// ConflictAnnotation asks, with the value "overwrite", to take over what is
 // there.
 const ConflictAnnotation = "work.karmada.io/conflict-resolution"
 

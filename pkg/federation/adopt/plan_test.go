@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -210,9 +211,7 @@ func TestPatchMakesEqual(t *testing.T) {
 		top := rapid.MapOfN(rapid.SampledFrom([]string{"spec", "data"}), value(3), 0, 2)
 		build := func(content map[string]any) map[string]any {
 			out := map[string]any{"apiVersion": "v1", "kind": "X", "metadata": map[string]any{"name": "n", "namespace": "d"}}
-			for k, v := range content {
-				out[k] = v
-			}
+			maps.Copy(out, content)
 			return out
 		}
 		from, to := build(top.Draw(t, "from")), build(top.Draw(t, "to"))

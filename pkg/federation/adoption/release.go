@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,9 +61,9 @@ func Release(ctx context.Context, req ReleaseRequest) error {
 		return nil
 	}
 	var errs []error
-	for n := len(items) - 1; n >= 0; n-- { // what others need goes last
-		if err := r.one(ctx, items[n]); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", items[n], err))
+	for _, i := range slices.Backward(items) { // what others need goes last
+		if err := r.one(ctx, i); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)

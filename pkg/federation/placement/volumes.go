@@ -40,8 +40,8 @@ func Anchor(previous []Target, decided Decision, divided bool) Decision {
 	return finish(out)
 }
 
-// MoveVolumesAnnotation, with the value "true" on a template, lets it leave its
-// volumes behind.
+// MoveVolumesAnnotation lets a template, with the value "true", leave its volumes
+// behind.
 const MoveVolumesAnnotation = "isthmus.dev/move-volumes"
 
 func byCluster(targets []Target) map[string]int32 {
