@@ -109,7 +109,8 @@ func Apply(edit *wire.Edit, cluster cache.ClusterName, namespace string, o *cach
 		return
 	}
 	for i, r := range o.Owners {
-		name, uid := r.Name, r.UID
+		var name string
+		uid := r.UID
 		if t, ok := look.Owner(cluster, r.UID); ok {
 			name, uid = t.Name, t.UID
 		} else {
@@ -145,7 +146,7 @@ func Apply(edit *wire.Edit, cluster cache.ClusterName, namespace string, o *cach
 }
 
 func involved(cluster cache.ClusterName, r *cache.InvolvedRef, look Lookup) (name, uid string) {
-	name, uid = r.Name, string(r.UID)
+	uid = string(r.UID)
 	kind := KindOf(r.APIVersion, r.Kind)
 	if r.UID != "" && kind != podKind && kind != nodeKind {
 		if t, ok := look.Owner(cluster, r.UID); ok {

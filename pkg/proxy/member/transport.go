@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
