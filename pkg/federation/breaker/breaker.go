@@ -54,6 +54,9 @@ type Removal struct {
 	// Contents is all that the container takes along, over all clusters.
 	Contents Amount
 	Amount
+	// Whole is what goes in the end, of which Amount is the next step; zero when
+	// there is one step only.
+	Whole Amount
 	// Decision names the placement that the removal follows from, and Surplus
 	// says that all other clusters of it hold what they should, available: then
 	// nothing is lost by it.
@@ -163,6 +166,15 @@ type Trip struct {
 	idle time.Time // since when nothing waits
 }
 
+// patience is how long a trip lasts although nothing waits: what was approved
+// goes step by step, as replicas elsewhere come up.
+func (t *Trip) patience(window time.Duration) time.Duration {
+	if t.Answer == Approved && t.Left.Replicas+t.Left.Objects > 0 {
+		return window
+	}
+	return calm
+}
+
 // IsContainer says whether the trip is about a Namespace or a
 // CustomResourceDefinition.
 func (t *Trip) IsContainer() bool { return strings.Contains(t.ID, "/") }
@@ -183,6 +195,11 @@ type Waiting struct {
 	Removal
 	Trip string
 	seen time.Time
+}
+
+// Total is what the removal takes in the end.
+func (r Removal) Total() Amount {
+	return Amount{max(r.Whole.Replicas, r.Replicas), max(r.Whole.Objects, r.Objects)}
 }
 
 // Breaker counts. It is not safe for concurrent use.
@@ -359,7 +376,7 @@ func (b *Breaker) Tick(now time.Time) (ended []*Trip) {
 		if t.idle.IsZero() {
 			t.idle = now
 		}
-		if now.Sub(t.idle) >= calm {
+		if now.Sub(t.idle) >= t.patience(b.limits.Window) {
 			delete(b.trips, id)
 			ended = append(ended, t)
 			if t.Answer == Approved && t.IsContainer() {
@@ -393,7 +410,7 @@ func (b *Breaker) Answer(now time.Time, id, answer, by string) (of []Waiting, kn
 	for _, w := range b.waiting {
 		if w.Trip == id {
 			of = append(of, w)
-			t.Left = t.Left.plus(w.Amount)
+			t.Left = t.Left.plus(w.Total())
 		}
 	}
 	// What was let through before does not stop the rest again.

@@ -153,6 +153,37 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What was approved goes in steps, with pauses between them, and no further.
+func TestApprovedSteps(t *testing.T) {
+	b := New(DefaultLimits())
+	fleet, cluster := sizes(2000)
+	step := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{25, 0}, Whole: Amount{75, 1}, Token: "first"}
+	if v, _ := b.Ask(start, step, fleet, cluster); v != Wait {
+		t.Fatal(v)
+	}
+	b.Answer(start, "derived", Approved, "op")
+	now := start
+	for _, token := range []string{"first", "second", "third"} {
+		step.Token = token
+		if v, why := b.Ask(now, step, fleet, cluster); v != Go {
+			t.Fatalf("the %s step: %v, %s", token, v, why)
+		}
+		for range 10 {
+			now = now.Add(20 * time.Second)
+			b.Tick(now)
+		}
+	}
+	step.Token, step.Amount, step.Whole = "last", Amount{0, 1}, Amount{}
+	if v, why := b.Ask(now, step, fleet, cluster); v != Go {
+		t.Fatalf("the end: %v, %s", v, why)
+	}
+	other := step
+	other.Template, other.Amount = "api", Amount{25, 0}
+	if v, _ := b.Ask(now, other, fleet, cluster); v != Wait {
+		t.Errorf("what was not approved: %v", v)
+	}
+}
+
 func TestRejectedPlacementsWait(t *testing.T) {
 	b := New(DefaultLimits())
 	r := derived(1, 1000)

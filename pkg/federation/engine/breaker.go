@@ -212,7 +212,8 @@ func (k *breakerKeeper) status() []BreakerStatus {
 		s := BreakerStatus{Trip: *t}
 		for _, w := range k.breaker.Waiting(t.ID) {
 			s.Removals++
-			s.Waiting = breaker.Amount{Replicas: s.Waiting.Replicas + w.Replicas, Objects: s.Waiting.Objects + w.Objects}
+			total := w.Total()
+			s.Waiting = breaker.Amount{Replicas: s.Waiting.Replicas + total.Replicas, Objects: s.Waiting.Objects + total.Objects}
 			if !slices.Contains(s.Clusters, w.Cluster) {
 				s.Clusters = append(s.Clusters, w.Cluster)
 			}
@@ -227,8 +228,8 @@ func (k *breakerKeeper) status() []BreakerStatus {
 }
 
 func describeRemoval(r breaker.Removal) string {
-	what := fmt.Sprintf("%d replicas of", r.Replicas)
-	if r.Objects > 0 {
+	what := fmt.Sprintf("%d replicas of", r.Total().Replicas)
+	if r.Total().Objects > 0 {
 		what = "all of"
 	}
 	parts := strings.SplitN(r.Template, "/", 3)

@@ -244,6 +244,11 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 	if d.askedLess {
 		removal.Class = breaker.Asked
 	}
+	share, stays := d.targets[m.name]
+	removal.Whole.Replicas = int64(there.replicas - share)
+	if !stays {
+		removal.Whole.Objects = 1
+	}
 	m.engine.describeDecision(key, m.name, d, &removal)
 	verdict, why, err := m.engine.breaker.ask(ctx, removal)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -43,8 +44,15 @@ func (m *member) heldDrift(ctx context.Context, key marks.Key, t *template, d *d
 	if err := m.fit(ctx, key, t, r); err != nil {
 		return "", err
 	}
-	if there := m.copy(key); there != nil && there.projection == r.hash {
+	// Replicas that an autoscaler sets are nobody's drift.
+	counted := r.divided && len(m.engine.scalers(key, m)) == 0
+	if there := m.copy(key); there != nil && there.projection == r.hash && (!counted || there.replicas == r.replicas) {
 		return "", nil
+	}
+	if counted {
+		if err := unstructured.SetNestedField(r.object.Object, int64(r.replicas), "spec", "replicas"); err != nil {
+			return "", fmt.Errorf("replicas of %s: %w", key, err)
+		}
 	}
 	res, err := m.resource(key)
 	if err != nil {
