@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -52,8 +55,23 @@ func command(t testing.TB, args ...string) string {
 	return out
 }
 
+// damageKept overwrites what the endpoint has kept of its Pods.
+func damageKept(t testing.TB) {
+	t.Helper()
+	kept, err := filepath.Glob(filepath.Join(world.System.DataDir(), "member-cache", "pods.v1.", "base-*"))
+	if err != nil || len(kept) == 0 {
+		t.Fatalf("nothing is kept: %v", err)
+	}
+	for _, f := range kept {
+		if err := os.WriteFile(f, []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // After a restart of the endpoint with a member down a LIST fails rather than
-// omit what the member holds, until somebody declares it absent.
+// omit what the member holds, where what was kept of it cannot be read, until
+// somebody declares it absent.
 func TestRestartWithDeadMember(t *testing.T) {
 	awaitLive(t, "m1", "m2")
 	ns := memberNamespace(t, "restart", world.m1, world.m2)
@@ -64,7 +82,11 @@ func TestRestartWithDeadMember(t *testing.T) {
 
 	revive := kill(t, world.m2)
 	started := time.Now()
-	restartEndpoint(t)
+	if err := world.System.Kill(endpoint); err != nil {
+		t.Fatal(err)
+	}
+	damageKept(t)
+	startEndpoint(t)
 	if took := time.Since(started); took > within(35*time.Second) {
 		t.Errorf("/readyz was green %s after the restart, want at most 35 s", took)
 	}
@@ -111,6 +133,79 @@ func TestRestartWithDeadMember(t *testing.T) {
 	open.await(t, within(time.Minute), "ADDED b when m2 is back", eventOf("ADDED", "b"))
 	served(t, 5*time.Second, ns, "b", "m2")
 	awaitLive(t, "m1", "m2")
+}
+
+// After kill -9 the endpoint serves what it had at once, a dead member's objects
+// included, and watches of before go on: nothing is missed and nothing is read
+// anew.
+func TestWarmRestart(t *testing.T) {
+	awaitLive(t, "m1", "m2")
+	ns := memberNamespace(t, "warm", world.m1, world.m2)
+	runPod(t, world.m1, ns, "a")
+	runPod(t, world.m1, ns, "gone")
+	runPod(t, world.m2, ns, "b")
+	for name, m := range map[string]string{"a": "m1", "gone": "m1", "b": "m2"} {
+		served(t, 20*time.Second, ns, name, m)
+	}
+	config := labtest.Config(t, world.System)
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+	labtest.Eventually(t, within(20*time.Second), func(context.Context) error {
+		kept, err := filepath.Glob(filepath.Join(world.System.DataDir(), "member-cache", "pods.v1.", "base-*"))
+		if err == nil && len(kept) == 0 {
+			err = errors.New("nothing is kept yet")
+		}
+		return err
+	})
+	old, _ := versions(t, mustAsk(t, config, pods).body)
+	label(t, world.System, ns, "a", 1) // the log on disk has this, the state has not
+	rv, before := versions(t, mustAsk(t, config, pods).body)
+
+	revive := kill(t, world.m2)
+	if err := world.System.Kill(endpoint); err != nil {
+		t.Fatal(err)
+	}
+	if err := labtest.Client(t, world.m1).CoreV1().Pods(ns).Delete(t.Context(), "gone", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		t.Fatal(err)
+	}
+	runPod(t, world.m1, ns, "meanwhile")
+	started := time.Now()
+	startEndpoint(t)
+	config = labtest.Config(t, world.System)
+	a := mustAsk(t, config, pods)
+	t.Logf("a list is answered %s after the start: %d, warnings %q", time.Since(started).Round(time.Millisecond), a.code, a.warnings)
+	if _, items := versions(t, a.body); a.code != http.StatusOK || !a.warns("m2") || items["b"] != before["b"] || items["a"] != before["a"] {
+		t.Errorf("the list answers %d with %v, warnings %q; before it had %v", a.code, items, a.warnings, before)
+	}
+	for _, from := range []uint64{old, rv} {
+		s := mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, from))
+		if from == old {
+			s.await(t, within(10*time.Second), "MODIFIED a of before", eventOf("MODIFIED", "a"))
+		}
+		s.await(t, within(20*time.Second), "DELETED gone", eventOf("DELETED", "gone"))
+		s = mustWatch(t, config, fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, from))
+		s.await(t, within(20*time.Second), "ADDED meanwhile", eventOf("ADDED", "meanwhile"))
+	}
+	revive()
+	awaitLive(t, "m1", "m2")
+	if n := relists(t, "pods"); n != 0 {
+		t.Errorf("Pods were read anew %d times after the restart", n)
+	}
+}
+
+// relists sums how often the feeds of a resource read their member anew.
+func relists(t testing.TB, resource string) (sum int) {
+	t.Helper()
+	for line := range strings.Lines(string(mustAsk(t, labtest.Config(t, world.System), "/metrics").body)) {
+		if strings.HasPrefix(line, "isthmus_cache_feed_relists_total{") && strings.Contains(line, `resource="`+resource+`"`) {
+			fields := strings.Fields(line)
+			n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += int(n)
+		}
+	}
+	return sum
 }
 
 // Numbers only grow, over a restart too, and a watch from any of them says

@@ -45,6 +45,7 @@ type Options struct {
 	MetricsListen   string
 	Endpoint        string
 	Certificates    string
+	DataDir         string
 	MemberResources []string
 	Profiling       bool
 	// AuthorizeClusters limits permissions on member objects to clusters.
@@ -89,6 +90,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.MetricsListen, "metrics-listen", o.MetricsListen, "Address of /metrics, /healthz and /readyz, without TLS; empty for none.")
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
+	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder that keeps the cache over a restart, for this process alone; empty for gateway-PORT beside the --certificates, none to keep nothing.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual][:off]; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.AuthorizeClusters, "authorize-clusters", false, "Limit permissions to clusters; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
@@ -114,6 +116,18 @@ func (o *Options) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// cacheDir is where the cache is kept over a restart, empty for nowhere.
+func (o *Options) cacheDir() string {
+	switch o.DataDir {
+	case "none":
+		return ""
+	case "":
+		_, port, _ := net.SplitHostPort(o.Listen)
+		return filepath.Join(filepath.Dir(filepath.Clean(o.Certificates)), "gateway-"+port)
+	}
+	return o.DataDir
 }
 
 func (o *Options) files() pki.Files { return pki.Files{Dir: o.Certificates} }

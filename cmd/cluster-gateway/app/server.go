@@ -87,7 +87,7 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 		return nil, err
 	}
 	s.fleet, err = fleet.New(fleet.Config{
-		ControlPlane: endpoint, Membership: reporter, Clock: numbers, Resources: resources, Authorizer: rights,
+		ControlPlane: endpoint, Membership: reporter, Clock: numbers, Resources: resources, Authorizer: rights, Dir: o.cacheDir(),
 	})
 	return s, err
 }

@@ -48,8 +48,10 @@ type Options struct {
 	LabelSelector string
 	// Metadata asks for PartialObjectMetadata instead of whole objects.
 	Metadata bool
-	Sink     Sink
-	Clock    clock.WithTicker
+	// From is the RV from which to go on; empty for a complete state first.
+	From  string
+	Sink  Sink
+	Clock clock.WithTicker
 	// Check is called for every new connection: an error keeps the feed from
 	// it, as when another cluster answers in the place of this one.
 	Check func(ctx context.Context, config *rest.Config) error
@@ -80,6 +82,7 @@ type Feed struct {
 
 	// Of the goroutine in Run.
 	rv          string // resume point; empty before the first complete state
+	unsure      bool   // the resume point is of a process before
 	noWatchList bool
 	failures    int
 }
@@ -94,7 +97,7 @@ func New(config *rest.Config, o Options) *Feed {
 	if o.Dropped == nil {
 		o.Dropped = func(error) {}
 	}
-	return &Feed{Options: o, config: config, kick: make(chan struct{})}
+	return &Feed{Options: o, config: config, kick: make(chan struct{}), rv: o.From, unsure: o.From != ""}
 }
 
 // Reconfigure makes the feed connect anew with another config and go on where
@@ -149,7 +152,7 @@ func (f *Feed) follow(ctx context.Context, config *rest.Config, kick <-chan stru
 			return err
 		}
 	}
-	if f.failures > 0 && f.rv != "" {
+	if (f.failures > 0 || f.unsure) && f.rv != "" {
 		if err := f.verify(ctx, conn); err != nil {
 			return err
 		}
@@ -170,6 +173,7 @@ func (f *Feed) verify(ctx context.Context, conn *connection) error {
 	if err != nil {
 		return err
 	}
+	f.unsure = false
 	if older(now, f.rv) {
 		klog.FromContext(ctx).Info("Source has gone back, reading it anew", "resource", f.Resource.Resource, "position", f.rv, "revision", now)
 		f.rv = ""

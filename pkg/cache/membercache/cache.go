@@ -35,6 +35,9 @@ type Config struct {
 	Clock *sequence.Clock
 	// Limits of the history per resource; store.DefaultLimits otherwise.
 	Limits map[schema.GroupVersionResource]store.Limits
+	// Dir is a folder in which the state is kept over a restart; none where
+	// empty.
+	Dir string
 	// Now is the time; the real one where nil.
 	Now clock.WithTicker
 	// Pending says that the sources are not known before Complete is called:
@@ -59,6 +62,7 @@ type Cache struct {
 	arena       *arena.Arena
 	counters    counters
 	identities  identities
+	known       known
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
@@ -96,6 +100,7 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c.index = references.NewIndex(c.signal)
 	c.counters = newCounters()
+	c.known.load(c)
 	// Nodes before Pods before the others: that is the order of references
 	// and of locks.
 	var pods, nodes *merge.Collection
@@ -107,7 +112,7 @@ func New(cfg Config) (*Cache, error) {
 			if _, ok := c.byResource[res.GroupVersionResource]; ok {
 				return nil, fmt.Errorf("%w: %s is there twice", ErrConfig, res.GroupVersionResource)
 			}
-			col := c.newCollection(res, pods, nodes)
+			col := c.restored(res, pods, nodes)
 			switch rank {
 			case 0:
 				nodes = col.Collection
@@ -221,6 +226,7 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	c.feeds.Go(func() { c.rest(ctx) })
+	c.feeds.Go(func() { c.save(ctx) })
 	tick := c.cfg.Now.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
@@ -250,6 +256,8 @@ func (c *Cache) stop() {
 		col.Close()
 	}
 	c.feeds.Wait()
+	c.saveLogs()
+	c.known.release()
 }
 
 // Collection implements cache.Cache.

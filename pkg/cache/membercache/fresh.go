@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/feed"
+	"github.com/isthmus-dev/isthmus/pkg/cache/journal"
 	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 )
 
@@ -18,6 +19,7 @@ import (
 type collection struct {
 	*merge.Collection
 	cache *Cache
+	dir   *journal.Dir // nil where nothing is kept over a restart
 }
 
 var _ cache.Collection = &collection{}

@@ -80,6 +80,7 @@ func (c *Cache) SetSource(s Source) error {
 			return fmt.Errorf("%w: cluster %q is known as %q already", ErrConfig, s.Name, other.Name)
 		}
 	}
+	c.known.join(c, s)
 	if ok {
 		changed := !reflect.DeepEqual(old.Config, s.Config)
 		old.Source = s
@@ -176,7 +177,7 @@ func (c *Cache) newSource(s Source) *source {
 	var before []*run
 	if s.Name != cache.ControlPlane {
 		for _, res := range c.managed() {
-			before = append(before, n.add(res, managedSelector, newCopies(c, s.Name, res), nil))
+			before = append(before, n.add(res, managedSelector, "", newCopies(c, s.Name, res), nil))
 		}
 	}
 	stages := [4][]*collection{}
@@ -188,14 +189,14 @@ func (c *Cache) newSource(s Source) *source {
 		var runs []*run
 		for _, col := range stage {
 			sink := col.Join(s.Name, s.Order, s.EverSynced)
-			runs = append(runs, n.add(col.Resource(), "", sink, before))
+			runs = append(runs, n.add(col.Resource(), "", sink.ResumePoint(), sink, before))
 		}
 		before = append(before, runs...)
 	}
 	return n
 }
 
-func (n *source) add(res cache.Resource, selector string, sink feed.Sink, after []*run) *run {
+func (n *source) add(res cache.Resource, selector, from string, sink feed.Sink, after []*run) *run {
 	r := &run{synced: make(chan struct{}), after: slices.Clip(after)}
 	counters, resource := n.cache.counters, res.Resource
 	warn := newLimiter(n.cache.cfg.Now, time.Minute)
@@ -204,6 +205,7 @@ func (n *source) add(res cache.Resource, selector string, sink feed.Sink, after 
 		Resource:      res,
 		LabelSelector: selector,
 		Metadata:      selector != "",
+		From:          from,
 		Sink:          &firstSync{Sink: sink, done: sync.OnceFunc(func() { close(r.synced) })},
 		Clock:         n.cache.cfg.Now,
 		Check:         n.cache.identities.check(n.Name, n.UID, n.cache.cfg.Now),
@@ -256,5 +258,11 @@ type firstSync struct {
 
 func (f *firstSync) End(rv string) {
 	f.Sink.End(rv)
+	f.done()
+}
+
+// Connected implements feed.Sink: a feed that resumes has its state already.
+func (f *firstSync) Connected() {
+	f.Sink.Connected()
 	f.done()
 }

@@ -83,7 +83,7 @@ func (c *Collection) change(id identity, key cache.Key, raw []byte, prev *cache.
 	if prev == nil {
 		typ = cache.Added
 	}
-	c.store.Commit(c.event(typ, o, prev))
+	c.commit(c.event(typ, o, prev))
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (c *Collection) withdraw(prev *cache.Object, sourceRV uint64, raw []byte) {
 		last.RV = c.Clock.Next()
 		o = &last
 	}
-	c.store.Commit(c.event(cache.Deleted, o, prev))
+	c.commit(c.event(cache.Deleted, o, prev))
 }
 
 // apply carries out moves of objects that are served already.

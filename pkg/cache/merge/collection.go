@@ -5,7 +5,7 @@
 //	   -> names.Table (under which name)
 //	   -> references (what its references lead to)
 //	   -> sequence.Clock (the RV) -> wire.Rewrite (bytes as served)
-//	   -> store.Commit (readers)
+//	   -> store.Commit (readers) and a journal (the next process)
 //
 // Lock order: Collection.mu of events, of pods, of nodes; then the reference
 // index; then the store. While one is held an earlier one is never taken.
@@ -64,6 +64,7 @@ type Collection struct {
 	hidden  map[names.Holder]*hidden
 	moved   chan struct{} // closed when a source's position or state has changed
 	pending bool          // not every source has joined yet
+	journal journaling
 }
 
 // hidden is a member's object that stands for one of the control plane.
@@ -207,6 +208,7 @@ func (c *Collection) Tick() {
 		c.apply(moves, "a reservation ended")
 		c.flushLocked()
 	}
+	c.record()
 	c.store.Trim()
 }
 
@@ -224,6 +226,7 @@ func (c *Collection) fail(err error, cluster cache.ClusterName) {
 
 // flushLocked wakes readers and those who wait for a source's position.
 func (c *Collection) flushLocked() {
+	c.record()
 	c.store.Publish()
 	close(c.moved)
 	c.moved = make(chan struct{})

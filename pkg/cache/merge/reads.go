@@ -84,6 +84,12 @@ func (c *Collection) asWritten(now *cache.Object, sourceRV uint64) *cache.Object
 	return e.Object
 }
 
+// Inject puts in a record as Observe does once it has waited in vain.
+func (c *Collection) Inject(cluster cache.ClusterName, namespace, sourceName string, sourceRV uint64, raw []byte) error {
+	_, err := c.inject(names.Holder{Cluster: cluster, Source: cache.Key{Namespace: namespace, Name: sourceName}}, sourceRV, raw)
+	return err
+}
+
 // inject puts in a record that the feed has not brought yet. What the feed has
 // passed it never overrides, and so it cannot bring back what was deleted.
 func (c *Collection) inject(h names.Holder, sourceRV uint64, raw []byte) (*cache.Object, error) {

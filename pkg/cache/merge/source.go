@@ -39,8 +39,9 @@ type Source struct {
 	joined int
 
 	// Guarded by c.mu.
-	state  State
-	exists bool
+	state    State
+	exists   bool
+	restored bool // from the disk, and nobody has joined it yet
 	// injected are records that came before the feed had them, by RV: the feed
 	// must not go back behind them.
 	injected map[names.Holder]uint64
@@ -60,6 +61,7 @@ func (c *Collection) Join(name cache.ClusterName, order int, everSynced bool) *S
 		c.sources[name] = s
 		return s
 	}
+	s.restored = false
 	s.state.EverSynced = s.state.EverSynced || everSynced
 	if s.joined != order {
 		s.joined = order

@@ -218,6 +218,28 @@ func (t *Table) Expire(now time.Time) []Move {
 	return moves
 }
 
+// Restore tells of an object that is served under an alias, as after a restart.
+// Who is served under its bare name is looked up.
+func (t *Table) Restore(h Holder, alias cache.Key) {
+	t.aliases[alias] = h
+	c := t.contestOf(h.Source)
+	if !slices.Contains(c.holders, h.Cluster) {
+		c.holders = append(c.holders, h.Cluster)
+		slices.SortFunc(c.holders, t.compare)
+	}
+}
+
+// RestoreKept tells that a bare name was given up and is kept until a moment,
+// unless somebody is served under it.
+func (t *Table) RestoreKept(h Holder, until time.Time) {
+	c := t.contestOf(h.Source)
+	if c.owned {
+		t.drop(h.Source, c, until)
+		return
+	}
+	c.kept, c.keptUntil = h.Cluster, until
+}
+
 func (t *Table) keys() []cache.Key {
 	keys := make([]cache.Key, 0, len(t.contests))
 	for k := range t.contests {

@@ -65,8 +65,22 @@ type Block struct {
 func (p *Packer) Pack(objects []*cache.Object) *Block {
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
+	raw := w.build(objects)
+	return &Block{packer: p, ref: p.Arena.Put(w.packed), head: len(w.out), raw: raw, count: len(objects)}
+}
+
+// Append packs objects in the form that Load reads.
+func (p *Packer) Append(dst []byte, objects []*cache.Object) []byte {
+	w := writers.Get().(*writer)
+	defer writers.Put(w)
+	raw := w.build(objects)
+	dst = appendSizes(dst, len(objects), raw, len(w.out), len(w.packed))
+	return append(dst, w.packed...)
+}
+
+// build leaves head and body of a block in w.packed.
+func (w *writer) build(objects []*cache.Object) (raw int) {
 	w.reset()
-	raw := 0
 	body := w.body[:0]
 	for _, o := range objects {
 		w.object(o)
@@ -79,7 +93,14 @@ func (p *Packer) Pack(objects []*cache.Object) *Block {
 	if cap(body) <= maxScratch {
 		w.body = body[:0]
 	}
-	return &Block{packer: p, ref: p.Arena.Put(w.packed), head: len(w.out), raw: raw, count: len(objects)}
+	return raw
+}
+
+func appendSizes(dst []byte, count, raw, head, size int) []byte {
+	for _, n := range []int{count, raw, head, size} {
+		dst = binary.AppendUvarint(dst, uint64(n)) //nolint:gosec // a length
+	}
+	return dst
 }
 
 // Len is the number of objects.
@@ -116,10 +137,7 @@ func (b *Block) Objects() []*cache.Object {
 
 // Append writes the block in a form that Load reads, without unpacking it.
 func (b *Block) Append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(b.count))
-	dst = binary.AppendUvarint(dst, uint64(b.raw))
-	dst = binary.AppendUvarint(dst, uint64(b.head))
-	dst = binary.AppendUvarint(dst, uint64(b.ref.Len()))
+	dst = appendSizes(dst, b.count, b.raw, b.head, b.ref.Len())
 	b.ref.View(func(data []byte) { dst = append(dst, data...) })
 	return dst
 }

@@ -29,7 +29,7 @@ func (s *Store) Watch(ctx context.Context, rv uint64) (*Cursor, error) {
 	if s.closed {
 		return nil, cache.ErrClosed
 	}
-	if rv < s.log.from {
+	if rv < s.log.from || s.lost(rv) {
 		return nil, s.expire(rv, s.log.from)
 	}
 	s.watchers++
@@ -69,14 +69,14 @@ func (c *Cursor) poll() (part, <-chan struct{}, error) {
 	if c.next < s.log.first {
 		return part{}, nil, s.expire(c.progress, s.log.from)
 	}
-	if ready := s.log.at(c.next, s.log.end()); ready.len() > 0 {
+	if ready := s.log.at(c.next, s.visible); ready.len() > 0 {
 		c.next += uint64(ready.len()) //nolint:gosec // a length
 		return ready, nil, nil
 	}
 	if s.closed {
 		return part{}, nil, cache.ErrClosed
 	}
-	c.advance(s.head)
+	c.advance(s.visibleHead)
 	return part{}, s.wake, nil
 }
 

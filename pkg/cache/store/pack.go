@@ -141,16 +141,8 @@ func (s *Store) packEvents(now time.Time) {
 		if c == nil {
 			return
 		}
-		p := &packedEvents{marks: make([]mark, 0, len(c.events))}
-		var objects []*cache.Object
-		for _, e := range c.events {
-			m := mark{rv: e.RV, time: e.Time.UnixNano(), kind: e.Type, hasPrev: e.Prev != nil}
-			if m.hasPrev {
-				objects = append(objects, e.Prev)
-			}
-			objects = append(objects, e.Object)
-			p.marks = append(p.marks, m)
-		}
+		marks, objects := marksOf(c.events, true)
+		p := &packedEvents{marks: marks}
 		p.block = s.packer.Pack(objects)
 		s.mu.Lock()
 		s.log.replace(c, p)

@@ -38,7 +38,10 @@ func (s *Snapshot) Ascend(from cache.Key, fn func(*cache.Object) bool) {
 // Get finds one object.
 func (s *Snapshot) Get(key cache.Key) (*cache.Object, bool) {
 	if e, ok := s.hot.Get(entry{object: &cache.Object{Key: key}}); ok {
-		return e.object, !e.gone
+		if e.gone {
+			return nil, false
+		}
+		return e.object, true
 	}
 	return s.base.get(key)
 }
@@ -115,7 +118,7 @@ func (s *Store) younger(rv uint64) (*Snapshot, []part, error) {
 	if snap := s.recent.get(rv, s.clock.Now()); snap != nil {
 		return snap, nil, nil
 	}
-	if rv < s.log.from {
+	if rv < s.log.from || s.lost(rv) {
 		return nil, nil, s.expire(rv, s.log.from)
 	}
 	younger := s.recent.after(rv)

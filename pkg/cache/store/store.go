@@ -61,10 +61,15 @@ type Store struct {
 	bytes    int64
 	current  *Snapshot // of head; nil when it must be cloned
 	recent   recent
-	wake     chan struct{} // closed when the head has moved
-	closed   bool
-	watchers int
-	expired  atomic.Int64
+	// What watchers may see: up to a position of the log, and an RV.
+	visible     uint64
+	visibleHead uint64
+	wake        chan struct{} // closed when these have moved
+	closed      bool
+	// RVs between these two may have been given out by a process before.
+	lostFrom, lostTo uint64
+	watchers         int
+	expired          atomic.Int64
 }
 
 // New makes an empty store whose history begins at the given RV.
@@ -75,14 +80,17 @@ func New(head uint64, limits Limits, c clock.WithTicker, p *pack.Packer) *Store 
 		hot:    btree.New(degree, lessEntry),
 		base:   &base{},
 		head:   head,
+
+		visibleHead: head,
+
 		log:    newLog(head, limits),
 		counts: map[cache.ClusterName]int{},
 		wake:   make(chan struct{}),
 	}
 }
 
-// Commit applies one event. Its RV must be above the head. Readers who wait
-// are told by Publish.
+// Commit applies one event. Its RV must be above the head. Watchers see it
+// after Publish.
 func (s *Store) Commit(e *cache.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +122,7 @@ func (s *Store) Commit(e *cache.Event) {
 	s.log.append(e)
 }
 
-// Publish wakes the readers that wait for events.
+// Publish shows watchers what was committed, and wakes those who wait.
 func (s *Store) Publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,6 +130,7 @@ func (s *Store) Publish() {
 }
 
 func (s *Store) wakeLocked() {
+	s.visible, s.visibleHead = s.log.end(), s.head
 	close(s.wake)
 	s.wake = make(chan struct{})
 }
@@ -154,10 +163,16 @@ func (s *Store) At(key cache.Key) (*cache.Object, bool) {
 
 func (s *Store) atLocked(key cache.Key) (*cache.Object, bool) {
 	if e, ok := s.hot.Get(entry{object: &cache.Object{Key: key}}); ok {
-		return e.object, !e.gone
+		if e.gone {
+			return nil, false
+		}
+		return e.object, true
 	}
 	return s.base.get(key)
 }
+
+// Packer packs what the store holds.
+func (s *Store) Packer() *pack.Packer { return s.packer }
 
 // Head is the RV of the last event.
 func (s *Store) Head() uint64 {

@@ -60,6 +60,8 @@ type Config struct {
 	Resources []Resource
 	// Authorizer limits permissions to clusters; nil permits all.
 	Authorizer authorizer.Authorizer
+	// Dir keeps the member cache over a restart; nothing is kept where empty.
+	Dir string
 }
 
 // Fleet is the assembled gateway.
@@ -78,6 +80,7 @@ func New(cfg Config) (*Fleet, error) {
 	members, err := membercache.New(membercache.Config{
 		Clock:     cfg.Clock,
 		Pending:   true,
+		Dir:       cfg.Dir,
 		Resources: resources,
 	})
 	if err != nil {
@@ -189,12 +192,26 @@ func (f *Fleet) report(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		f.forgetLeft()
 		for name, states := range f.cache.SourceStates() {
 			if name == cache.ControlPlane {
 				continue
 			}
 			synced, message := summarize(states)
 			f.cfg.Membership.SetCacheSynced(string(name), synced, message)
+		}
+	}
+}
+
+// forgetLeft drops what was restored of members that left while nothing ran.
+func (f *Fleet) forgetLeft() {
+	restored := f.cache.Restored()
+	if len(restored) == 0 || !f.cfg.Membership.HasSynced() {
+		return
+	}
+	for _, name := range restored {
+		if _, ok := f.cfg.Membership.Get(string(name)); !ok && name != cache.ControlPlane {
+			f.cache.RemoveSource(name)
 		}
 	}
 }
@@ -218,6 +235,18 @@ func summarize(states []membercache.SourceState) (synced bool, message string) {
 	return len(states) > 0, "all watched resources are live"
 }
 
+// served says whether every resource of a member is there, live or as it was
+// last.
+func served(states []membercache.SourceState) (loaded bool, why string) {
+	for _, s := range states {
+		if !s.Synced {
+			_, why = summarize(states)
+			return false, why
+		}
+	}
+	return len(states) > 0, "not joined yet"
+}
+
 // Ready says whether every member that answers is loaded. A member that does
 // not answer is waited for at most half a minute.
 func (f *Fleet) Ready() error {
@@ -233,7 +262,7 @@ func (f *Fleet) Ready() error {
 		if m.Absent {
 			continue
 		}
-		if synced, why := summarize(states[cache.ClusterName(m.Name)]); !synced {
+		if loaded, why := served(states[cache.ClusterName(m.Name)]); !loaded {
 			waiting = append(waiting, fmt.Sprintf("cluster %s: %s", m.Name, why))
 		}
 	}
