@@ -26,6 +26,7 @@ func (m *machine) check(t *rapid.T) {
 
 func (m *machine) checkCollection(t *rapid.T, res cache.Resource) {
 	col, ctx := m.col(res), context.Background()
+	col.Store().Publish() // a burst has ended
 	snap, err := col.Snapshot(ctx, cache.Version{})
 	if err != nil {
 		t.Fatal(err)
