@@ -68,6 +68,7 @@ type breakerKeeper struct {
 	stored   time.Time
 	stopped  map[string]bool // clusters whose condition is False
 	tripped  map[string]bool
+	before   bool // an earlier leader had something stopped
 }
 
 func newBreakerKeeper(e *Engine) *breakerKeeper {
@@ -110,6 +111,8 @@ func (k *breakerKeeper) load(ctx context.Context) error {
 		k.breaker = breaker.Restore(k.engine.cfg.Breaker, s, time.Now())
 		for _, t := range k.breaker.Trips() {
 			k.tripped[t.ID] = true
+			// Conditions of before are put right when nothing waits any more.
+			k.before = true
 		}
 		return nil
 	})
@@ -340,9 +343,10 @@ func (k *breakerKeeper) tell(ctx context.Context) {
 			k.engine.clusterCondition(ctx, m.name, metav1.Condition{Type: ConditionRemovalsAllowed, Status: metav1.ConditionFalse, Reason: "BreakerTripped", Message: message})
 			k.engine.clusterEvent(ctx, m.name, corev1.EventTypeWarning, "BreakerTripped", message)
 			k.stopped[m.name] = true
-		case !stopped && k.stopped[m.name]:
+		case !stopped && (k.stopped[m.name] || k.before && len(status) == 0):
 			k.engine.clusterCondition(ctx, m.name, metav1.Condition{Type: ConditionRemovalsAllowed, Status: metav1.ConditionTrue, Reason: "NothingWaits", Message: "no removal waits for approval"})
 			delete(k.stopped, m.name)
 		}
 	}
+	k.before = k.before && len(status) > 0
 }
