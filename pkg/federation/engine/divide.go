@@ -15,6 +15,12 @@ func (d *decision) divideInto(u *unstructured.Unstructured, cluster string) erro
 			}
 		}
 	}
+	for field, parts := range d.disruption {
+		// A cluster without replicas has nothing to guard.
+		if err := unstructured.SetNestedField(u.Object, int64(parts[cluster]), "spec", field); err != nil {
+			return err
+		}
+	}
 	if b, ok := d.bounds[cluster]; ok {
 		for field, n := range map[string]int32{"minReplicas": b.Min, "maxReplicas": b.Max} {
 			if err := unstructured.SetNestedField(u.Object, int64(n), "spec", field); err != nil {

@@ -25,6 +25,7 @@ const (
 	reasonForbidden      = "NeverPropagated"
 	reasonAdopted        = "Adopted"
 	reasonDropped        = "FieldsDropped"
+	reasonNamespaceKept  = "NamespaceKept"
 
 	reasonAdoptionRefused = "AdoptionRefused"
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -167,6 +168,10 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 		}
 		if foreign != "" {
 			klog.FromContext(ctx).Info("A namespace is left because it holds unmanaged objects", "namespace", key.Name, "example", foreign)
+			if t := m.engine.template(key); t != nil {
+				m.engine.event(key, t, corev1.EventTypeWarning, reasonNamespaceKept,
+					"%s: the namespace stays because it holds %s, which nobody here has made", m.name, foreign)
+			}
 			if err := m.removeContents(ctx, key.Name); err != nil {
 				return err
 			}

@@ -57,6 +57,8 @@ type decision struct {
 	strategy strategy
 	shares   map[string]rollout.Budget
 	bounds   map[string]replicas.Autoscaler
+	// disruption is, by field, each cluster's part of a PodDisruptionBudget.
+	disruption map[string]map[string]int32
 
 	mu       sync.Mutex
 	outlines map[string]*outline // by cluster, as the arbiter needs them
@@ -303,8 +305,11 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 		}
 	}
 	d.targets = targets
-	if key.GroupKind() == autoscalerKind {
+	switch key.GroupKind() {
+	case autoscalerKind:
 		e.divideScaler(t, d)
+	case budgetKind:
+		e.divideBudget(t, d)
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(targets)) {
 		if known[cluster] {

@@ -206,6 +206,11 @@ func TestPlan(t *testing.T) {
 			[]Cluster{c("a", 2, target(0)), c("b", 2, func(c *Cluster) { c.Lost = true })},
 			map[string]Grant{"a": yes(2), "b": yes(2)},
 		},
+		"what may still be there is not given up": {
+			Workload{Desired: 2, Budget: one},
+			[]Cluster{c("a", 1, target(0), rolling, available(2)), c("b", 1, target(2), available(0))},
+			map[string]Grant{"a": yes(1), "b": yes(1)},
+		},
 		"rollout and move share the budget": {
 			Workload{Desired: 4, Budget: one},
 			[]Cluster{c("a", 3, target(2), outdated), c("b", 1, target(2))},
