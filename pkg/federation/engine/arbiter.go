@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -396,6 +395,3 @@ func (d *decision) budget(whole int32) (rollout.Budget, error) {
 	}
 	return rollout.Resolve(whole, nil, nil)
 }
-
-// clustersOf are the targets in order.
-func (d *decision) clusters() []string { return slices.Sorted(maps.Keys(d.targets)) }

@@ -45,11 +45,11 @@ func (m *member) handOver(ctx context.Context, key marks.Key, t *template, there
 
 // scale brings replicas to what is granted; those that somebody else has set
 // are claimed first, ever more slowly if that goes on.
-func (m *member) scale(ctx context.Context, key marks.Key, t *template, d *decision, there *copyRecord, v *view) (*copyRecord, error) {
+func (m *member) scale(ctx context.Context, key marks.Key, t *template, d *decision, there *copyRecord, v *view) error {
 	if !v.autoscaled {
 		var err error
 		if v.grant.Replicas, err = m.guardReplicas(ctx, key, d, v.grant.Replicas, there); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	step, n := replicas.Next(there.hands(), v.grant.Replicas, v.autoscaled, false)
@@ -57,20 +57,21 @@ func (m *member) scale(ctx context.Context, key marks.Key, t *template, d *decis
 		if wait := m.drifted(key, t); wait > 0 {
 			m.fail(key, t, fmt.Errorf("%w: spec.replicas", errContested))
 			m.queue.AddAfter(key, wait)
-			return there, nil
+			return nil
 		}
 		got, err := m.writeReplicas(ctx, key, t, there, there.ResourceVersion, n, v.basis)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		there = got
 		step, n = replicas.Next(there.hands(), v.grant.Replicas, v.autoscaled, false)
 	}
 	if step == replicas.Scale {
-		return m.writeReplicas(ctx, key, t, there, "", n, v.basis)
+		_, err := m.writeReplicas(ctx, key, t, there, "", n, v.basis)
+		return err
 	}
 	m.change(key, func(a *applied) { a.replicas = nil })
-	return there, nil
+	return nil
 }
 
 // writeReplicas says the number of replicas, and nothing else. With a version
@@ -218,8 +219,7 @@ func (m *member) applyInTurn(ctx context.Context, key marks.Key, t *template, d 
 	case !contested:
 		m.done(key, t, r.hash, there)
 	}
-	_, err = m.scale(ctx, key, t, d, there, v)
-	return err
+	return m.scale(ctx, key, t, d, there, v)
 }
 
 // leave takes a workload out of a cluster that the placement leaves out: its
@@ -243,6 +243,5 @@ func (m *member) leave(ctx context.Context, key marks.Key, t *template, d *decis
 		return m.consider(ctx, key)
 	}
 	m.change(key, func(a *applied) { a.pends = true })
-	_, err = m.scale(ctx, key, t, d, there, v)
-	return err
+	return m.scale(ctx, key, t, d, there, v)
 }
