@@ -58,8 +58,7 @@ type Removal struct {
 	// there is one step only.
 	Whole Amount
 	// Decision names the placement that the removal follows from, and Surplus
-	// says that all other clusters of it hold what they should, available: then
-	// nothing is lost by it.
+	// says that the template has all that it wants without what is removed.
 	Decision string
 	Surplus  bool
 	// Token tells one removal from the next one of the same copy: trying

@@ -87,7 +87,7 @@ func (m *member) mayDelete(ctx context.Context, key marks.Key, t intent.Template
 		}
 	}
 	if d := m.engine.decisionOf(key); d != nil && r.Class == breaker.Derived {
-		m.engine.describeDecision(key, m.name, d, &r)
+		m.engine.describeDecision(key, m.name, d, 0, &r)
 	}
 	if err := m.weighContents(ctx, key, &r); err != nil {
 		return breaker.Wait, "", err
@@ -249,7 +249,7 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 	if !stays {
 		removal.Whole.Objects = 1
 	}
-	m.engine.describeDecision(key, m.name, d, &removal)
+	m.engine.describeDecision(key, m.name, d, want, &removal)
 	verdict, why, err := m.engine.breaker.ask(ctx, removal)
 	if err != nil {
 		return there.replicas, err
@@ -283,33 +283,34 @@ func (m *member) waits(key marks.Key, why string) {
 }
 
 // describeDecision says which placement a removal follows from, and whether it
-// takes away nothing but surplus.
-func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, r *breaker.Removal) {
+// takes away nothing but surplus: with the number that the copy keeps, and what
+// is available elsewhere, the template still has all that it wants.
+func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, keeps int32, r *breaker.Removal) {
 	var b strings.Builder
-	r.Surplus = d.divided
+	there := keeps
 	for _, name := range slices.Sorted(maps.Keys(d.targets)) {
 		fmt.Fprintf(&b, "%s=%d,", name, d.targets[name])
-		if name != cluster && !e.holdsShare(key, name, d.targets[name]) {
-			r.Surplus = false
+		if name != cluster {
+			there += e.available(key, name)
 		}
 	}
-	r.Decision = b.String()
+	r.Decision, r.Surplus = b.String(), d.divided && there >= d.total
 }
 
-// holdsShare: the copy in the cluster has so many replicas available.
-func (e *Engine) holdsShare(key marks.Key, cluster string, share int32) bool {
+// available replicas of the copy in a cluster.
+func (e *Engine) available(key marks.Key, cluster string) int32 {
 	m := e.member(cluster)
 	if m == nil {
-		return false
+		return 0
 	}
 	c := m.copy(key)
-	if c == nil || !c.owned || c.replicas < share {
-		return false
+	if c == nil || !c.owned {
+		return 0
 	}
 	status, err := c.decodeStatus()
 	if err != nil {
-		return false
+		return 0
 	}
-	available, _ := status["availableReplicas"].(int64)
-	return available >= int64(share)
+	n, _ := status["availableReplicas"].(int64)
+	return min(int32(n), c.replicas)
 }
