@@ -48,10 +48,11 @@ type templateFinalizer struct {
 
 var _ admission.MutationInterface = templateFinalizer{}
 
-// Admit implements admission.MutationInterface.
+// Admit implements admission.MutationInterface. A dry run shows what the client
+// would have written: nothing is propagated of it, and kubectl diff asks so.
 func (t templateFinalizer) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	selects := t.selects.Load()
-	if selects == nil || a.GetSubresource() != "" || a.GetObject() == nil {
+	if selects == nil || a.IsDryRun() || a.GetSubresource() != "" || a.GetObject() == nil {
 		return nil
 	}
 	obj, err := meta.Accessor(a.GetObject())

@@ -22,6 +22,7 @@ func TestTemplateFinalizer(t *testing.T) {
 	for name, c := range map[string]struct {
 		object      runtime.Object
 		subresource string
+		dryRun      bool
 		selects     Selects
 		want        []string
 	}{
@@ -31,13 +32,14 @@ func TestTemplateFinalizer(t *testing.T) {
 		"a Secret's type":  {object: &core.Secret{ObjectMeta: meta, Type: "Opaque"}, selects: opaque, want: []string{marks.Finalizer}},
 		"has it":           {object: &core.ConfigMap{ObjectMeta: marked}, selects: all, want: marked.Finalizers},
 		"a subresource":    {object: &core.Pod{ObjectMeta: meta}, subresource: "binding", selects: all},
+		"a dry run":        {object: &core.ConfigMap{ObjectMeta: meta}, dryRun: true, selects: all},
 		"without metadata": {object: &metav1.Status{}, selects: all},
 	} {
 		var f TemplateFinalizer
 		f.Lead(c.selects)
 		plugin := templateFinalizer{admission.NewHandler(admission.Create), &f}
 		a := admission.NewAttributesRecord(c.object, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "a", "x",
-			schema.GroupVersionResource{Version: "v1", Resource: "xs"}, c.subresource, admission.Create, nil, false, nil)
+			schema.GroupVersionResource{Version: "v1", Resource: "xs"}, c.subresource, admission.Create, nil, c.dryRun, nil)
 		if err := plugin.Admit(t.Context(), a, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
