@@ -90,6 +90,9 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		} else {
 			e.event(key, t, corev1.EventTypeNormal, reasonScheduled, "Placed in %s", describeTargets(want.Clusters, d.divided))
 		}
+		if n := len(want.Clusters); n > 1 && key.GroupKind() == cronJobKind {
+			e.event(key, t, corev1.EventTypeWarning, reasonRepeated, "Every one of %d clusters runs these Jobs: each run happens %d times", n, n)
+		}
 	}
 	return stored, nil
 }

@@ -56,6 +56,7 @@ var (
 	deploymentGVK  = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	replicaSetKind = schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}
 	deploymentKind = schema.GroupKind{Group: "apps", Kind: "Deployment"}
+	cronJobKind    = schema.GroupKind{Group: "batch", Kind: "CronJob"}
 )
 
 // sticky kinds never leave a cluster because of a placement: what they contain
