@@ -73,7 +73,6 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 	runtime.KeepAlive(refs)
 	runtime.KeepAlive(big)
-	refs, big = nil, nil
 	for range 100 {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)

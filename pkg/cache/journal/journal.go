@@ -104,12 +104,12 @@ func (w *Writer) Sync() error { return w.file.Sync() }
 // Close flushes and closes the file.
 func (w *Writer) Close() error { return errors.Join(w.Flush(), w.file.Close()) }
 
-// read calls fn with the frames of a file after its first. whole says that the
-// file ends at the end of a frame.
-func read(path, identity string, fn func(kind byte, payload []byte) error) (whole bool, err error) {
+// read calls fn with the frames of a file after its first, as far as they are
+// whole: a torn end is no error.
+func read(path, identity string, fn func(kind byte, payload []byte) error) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer f.Close()
 	in := bufio.NewReaderSize(f, 1<<20)
@@ -118,21 +118,19 @@ func read(path, identity string, fn func(kind byte, payload []byte) error) (whol
 		var kind byte
 		kind, payload, err = frame(in, payload)
 		switch {
-		case errors.Is(err, io.EOF):
-			return !first, nil
-		case errors.Is(err, ErrDamaged):
-			return false, nil
+		case errors.Is(err, io.EOF), errors.Is(err, ErrDamaged):
+			return nil
 		case err != nil:
-			return false, fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		if first {
 			if kind != header || string(payload) != identity {
-				return false, fmt.Errorf("%w: %s", ErrForeign, path)
+				return fmt.Errorf("%w: %s", ErrForeign, path)
 			}
 			continue
 		}
 		if err := fn(kind, payload); err != nil {
-			return false, fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 }
@@ -224,7 +222,7 @@ func (d *Dir) Read(base, log func(kind byte, payload []byte) error) (found bool,
 	}
 	n := bases[len(bases)-1]
 	complete := false
-	_, err = read(d.file("base-", n), d.identity, func(kind byte, payload []byte) error {
+	err = read(d.file("base-", n), d.identity, func(kind byte, payload []byte) error {
 		if kind == end {
 			complete = true
 			return nil
@@ -247,7 +245,7 @@ func (d *Dir) Read(base, log func(kind byte, payload []byte) error) (found bool,
 		}
 		// A torn end is what a killed process leaves. What follows in a later
 		// file was written by one that had read this much.
-		if _, err := read(d.file("log-", l), d.identity, log); err != nil {
+		if err := read(d.file("log-", l), d.identity, log); err != nil {
 			return true, err
 		}
 	}

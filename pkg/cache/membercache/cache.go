@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -278,8 +280,16 @@ func (c *Cache) Collections() []cache.Collection {
 	return all
 }
 
-// Complete says that every source that exists has been set or is expected.
-func (c *Cache) Complete() {
+// Complete says that every source that exists has been set or is expected, and
+// names them: what was kept of others goes, they have left meanwhile.
+func (c *Cache) Complete(exist ...cache.ClusterName) {
+	c.mu.Lock()
+	for name := range maps.Clone(c.known.uids) {
+		if name != cache.ControlPlane && !slices.Contains(exist, name) {
+			c.known.leave(c, name)
+		}
+	}
+	c.mu.Unlock()
 	for _, col := range c.collections {
 		col.SetPending(false)
 	}

@@ -275,7 +275,7 @@ func TestRestartGoesOn(t *testing.T) {
 		if time.Now().After(deadline) {
 			return
 		}
-		dir, err := os.MkdirTemp("", "restart")
+		dir, err := os.MkdirTemp("", "restart") //nolint:usetesting // each try needs a folder of its own
 		if err != nil {
 			t.Fatal(err)
 		}

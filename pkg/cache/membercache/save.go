@@ -222,6 +222,7 @@ func (k *known) join(c *Cache, s Source) {
 	k.write(c)
 }
 
+// leave drops what there is of a source, and the memory of it.
 func (k *known) leave(c *Cache, name cache.ClusterName) {
 	for _, col := range c.collections {
 		col.Remove(name)

@@ -131,6 +131,25 @@ func TestOtherClusterUnderTheName(t *testing.T) {
 	}
 }
 
+// TestLeftWhileDown drops what was restored of a cluster that has left since.
+func TestLeftWhileDown(t *testing.T) {
+	dir, numbers := t.TempDir(), &sequence.Memory{}
+	kept(t, dir, numbers)
+	c := cacheIn(t, dir, numbers)
+	pods := c.byResource[Pods.GroupVersionResource]
+	c.Complete("m1")
+	if n := pods.Stats().Objects["m1"]; n != 100 {
+		t.Fatalf("%d Pods of a cluster that exists", n)
+	}
+	c.Complete("m2")
+	if n := pods.Stats().Objects["m1"]; n != 0 {
+		t.Errorf("%d Pods of a cluster that has left are served", n)
+	}
+	if gaps := pods.Gaps(); len(gaps) != 0 {
+		t.Errorf("gaps %v", gaps)
+	}
+}
+
 // TestNumbersOfAnotherReservation: a folder whose numbers are ahead of what was
 // reserved belongs to another system.
 func TestNumbersOfAnotherReservation(t *testing.T) {

@@ -33,6 +33,7 @@ func heap() uint64 {
 
 // resident is the memory of this process that is not backed by files, in bytes.
 func resident(t testing.TB) int64 {
+	t.Helper()
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Skip(err)
@@ -54,6 +55,7 @@ func resident(t testing.TB) int64 {
 //
 //	ISTHMUS_PODS=1000000 go test ./pkg/cache/membercache -run MemoryPerPod -v -timeout 60m
 func podCount(t testing.TB) int {
+	t.Helper()
 	if v := os.Getenv("ISTHMUS_PODS"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil {
@@ -67,6 +69,7 @@ func podCount(t testing.TB) int {
 // measured is a cache with realistic Pods of two clusters, fed as they come
 // over the wire.
 func measured(t testing.TB, pods int) (*Cache, []*merge.Source) {
+	t.Helper()
 	seq, err := sequence.Open(context.Background(), clock.RealClock{}, &sequence.Memory{}, nil)
 	if err != nil {
 		t.Fatal(err)

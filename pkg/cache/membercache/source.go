@@ -124,9 +124,7 @@ func (c *Cache) RemoveSource(name cache.ClusterName) {
 		c.removeLocked(s)
 		return
 	}
-	for _, col := range c.collections {
-		col.Remove(name) // one that was only expected
-	}
+	c.known.leave(c, name) // one that was only expected
 }
 
 func (c *Cache) removeLocked(s *source) {
@@ -134,9 +132,7 @@ func (c *Cache) removeLocked(s *source) {
 		s.cancel()
 	}
 	s.done.Wait()
-	for _, col := range c.collections {
-		col.Remove(s.Name)
-	}
+	c.known.leave(c, s.Name)
 	c.index.Forget(s.Name)
 	delete(c.sources, s.Name)
 }

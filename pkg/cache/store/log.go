@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -190,11 +191,9 @@ func (p part) read() []*cache.Event {
 // backwards calls fn for at most limit events, the newest first, until it
 // returns false.
 func (l *log) backwards(limit int, fn func(*cache.Event) bool) {
-	for i := len(l.chunks) - 1; i >= 0; i-- {
-		c := l.chunks[i]
-		events := part{events: c.events, packed: c.packed, to: c.len()}.read()
-		for j := len(events) - 1; j >= 0; j-- {
-			if limit--; limit < 0 || !fn(events[j]) {
+	for _, c := range slices.Backward(l.chunks) {
+		for _, e := range slices.Backward(part{events: c.events, packed: c.packed, to: c.len()}.read()) {
+			if limit--; limit < 0 || !fn(e) {
 				return
 			}
 		}

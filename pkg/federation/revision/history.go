@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +24,7 @@ const (
 // equal data; the encoding of a map in JSON is sorted.
 func Data(podTemplate map[string]any) ([]byte, error) {
 	whole := make(map[string]any, len(podTemplate)+1)
-	for k, v := range podTemplate {
-		whole[k] = v
-	}
+	maps.Copy(whole, podTemplate)
 	whole["$patch"] = "replace"
 	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": whole}})
 	if err != nil {

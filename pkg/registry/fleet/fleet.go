@@ -132,7 +132,11 @@ func (f *Fleet) complete(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
-	f.cache.Complete()
+	var exist []cache.ClusterName
+	for _, m := range f.cfg.Membership.List() {
+		exist = append(exist, cache.ClusterName(m.Name))
+	}
+	f.cache.Complete(exist...)
 }
 
 func (f *Fleet) allFollowed() bool {
