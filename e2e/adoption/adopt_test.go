@@ -31,7 +31,7 @@ func TestAdoptOneCluster(t *testing.T) {
 	running := settled(t, m1, ns)
 	before := objects(t, m1, ns)
 
-	out := mustCommand(t, "adopt", "--cluster", "m1", "-n", ns, "--dry-run")
+	mustCommand(t, "adopt", "--cluster", "m1", "-n", ns, "--dry-run")
 	for name, u := range objects(t, m1, ns) {
 		if ours(u) || before[name].GetResourceVersion() != u.GetResourceVersion() && !strings.Contains(name, "autoscalers") {
 			t.Errorf("a dry run has changed %s", name)
@@ -41,7 +41,7 @@ func TestAdoptOneCluster(t *testing.T) {
 		t.Errorf("a dry run has created templates: %v", left)
 	}
 	started := time.Now()
-	out = mustCommand(t, "adopt", "--cluster", "m1", "-n", ns)
+	out := mustCommand(t, "adopt", "--cluster", "m1", "-n", ns)
 	t.Logf("%d objects, %d Pods taken over in %s", len(before), len(running), time.Since(started))
 	if strings.Contains(out, "pod template") {
 		t.Errorf("unexpected output:\n%s", out)
