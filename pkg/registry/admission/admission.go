@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	admissionlisters "k8s.io/client-go/listers/admissionregistration/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -52,6 +53,7 @@ type Routed struct {
 	chain      admission.ValidationInterface
 	reader     Reader
 	namespaces corelisters.NamespaceLister
+	live       typedcorev1.NamespacesGetter // where the lister may be behind
 	bindings   admissionlisters.ValidatingAdmissionPolicyBindingLister
 	quotas     *quotas
 }
@@ -85,6 +87,7 @@ func NewRouted(generic *genericapiserver.Config, shared informers.SharedInformer
 	return &Routed{
 		chain: chain, reader: reader, quotas: quotas,
 		namespaces: shared.Core().V1().Namespaces().Lister(),
+		live:       client.CoreV1(),
 		bindings:   shared.Admissionregistration().V1().ValidatingAdmissionPolicyBindings().Lister(),
 	}, nil
 }
@@ -103,7 +106,7 @@ func (a *Routed) Admit(w http.ResponseWriter, r *http.Request, info *request.Req
 }
 
 func (a *Routed) admit(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
-	if err := a.checkNamespace(info); err != nil {
+	if err := a.checkNamespace(r.Context(), info); err != nil { //nolint:contextcheck // the request's own
 		return r, err
 	}
 	active, err := a.active()
@@ -143,11 +146,15 @@ func (a *Routed) active() (bool, error) {
 
 // checkNamespace answers for a creation as the namespace lifecycle admission of
 // one cluster does.
-func (a *Routed) checkNamespace(info *request.RequestInfo) error {
+// A namespace that was made, or made anew, a moment before is there.
+func (a *Routed) checkNamespace(ctx context.Context, info *request.RequestInfo) error {
 	if info.Verb != "create" || info.Subresource != "" || info.Namespace == "" {
 		return nil
 	}
 	ns, err := a.namespaces.Get(info.Namespace)
+	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == corev1.NamespaceTerminating {
+		ns, err = a.live.Namespaces().Get(ctx, info.Namespace, metav1.GetOptions{})
+	}
 	if apierrors.IsNotFound(err) {
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Namespace)
 	}

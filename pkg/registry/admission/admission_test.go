@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/fake"
 	admissionlisters "k8s.io/client-go/listers/admissionregistration/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -65,6 +66,8 @@ func TestRoutedAdmit(t *testing.T) {
 		{name: "unreadable creation", info: with("create", "", "d", ""), body: "\x00\x01", want: 400},
 		{name: "no such namespace", info: with("create", "", "nowhere", ""), body: plainPod, noPolicies: true, want: 404},
 		{name: "namespace is going", info: with("create", "", "going", ""), body: plainPod, noPolicies: true, want: 403},
+		{name: "namespace is new", info: with("create", "", "new", ""), body: plainPod, noPolicies: true},
+		{name: "namespace is there anew", info: with("create", "", "anew", ""), body: plainPod, noPolicies: true},
 		{name: "good update", info: with("update", "", "d", "p"), body: plainPod, present: plainPod},
 		{name: "bad update", info: with("update", "", "d", "p"), body: forbiddenPod(), present: plainPod, want: 500},
 		{name: "bad patch", info: with("patch", "", "d", "p"), body: `{"metadata":{"labels":{"forbidden":"x"}}}`, contentType: merge, present: plainPod, want: 500},
@@ -111,6 +114,12 @@ func routedFor(t *testing.T, policy *refuser, noPolicies bool, present string, c
 	}
 	add(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "d"}})
 	add(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}})
+	going := corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}
+	add(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "anew"}, Status: going})
+	live := fake.NewClientset(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "anew"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}, Status: going},
+	)
 	if !noPolicies {
 		add(bindings, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	}
@@ -126,6 +135,7 @@ func routedFor(t *testing.T, policy *refuser, noPolicies bool, present string, c
 	return &Routed{
 		chain: policy, reader: reader,
 		namespaces: corelisters.NewNamespaceLister(namespaces),
+		live:       live.CoreV1(),
 		bindings:   admissionlisters.NewValidatingAdmissionPolicyBindingLister(bindings),
 	}
 }
