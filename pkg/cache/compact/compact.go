@@ -83,7 +83,6 @@ func (l Labels) Len() (n int) {
 type Fields struct {
 	names  []string
 	packed string
-	values []string // in the place of packed
 }
 
 var _ fields.Fields = (*Fields)(nil)
@@ -98,21 +97,13 @@ func MakeFields(names, values []string) *Fields {
 	return &Fields{names: names, packed: string(buf)}
 }
 
-// FieldsOf holds values as they are, for objects that live briefly.
-func FieldsOf(names, values []string) Fields { return Fields{names: names, values: values} }
-
 // Values yields the values in the order of their names.
 func (f *Fields) Values() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		rest := f.packed
-		for i := range f.names {
+		for range f.names {
 			var value string
-			if f.values != nil {
-				value = f.values[i]
-			} else {
-				value, rest = cutString(rest)
-			}
-			if !yield(value) {
+			if value, rest = cutString(rest); !yield(value) {
 				return
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"sync"
 	"unsafe"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
-	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
 
 // A head is a row of records, one an object. The first key stands at its
@@ -176,24 +176,42 @@ func (w *writer) list(n int, none bool) {
 	w.number(uint64(n) + 1) //nolint:gosec // a length
 }
 
-func labelsOf(o *cache.Object) (compact.Labels, bool) {
-	switch l := o.Labels.(type) {
-	case nil:
-		return compact.Labels{}, false
-	case compact.Labels:
-		return l, true
-	}
-	panic(fmt.Sprintf("labels of type %T cannot be packed", o.Labels))
+// labelSet is a label set that can be packed.
+type labelSet interface {
+	Len() int
+	All() iter.Seq2[string, string]
 }
 
-func fieldsOf(o *cache.Object) (*compact.Fields, bool) {
-	switch f := o.Fields.(type) {
-	case nil:
+var (
+	_ labelSet = compact.Labels{}
+	_ labelSet = (*headLabels)(nil)
+	_ fieldSet = (*compact.Fields)(nil)
+	_ fieldSet = (*headFields)(nil)
+)
+
+// fieldSet is the values of selectable fields that can be packed.
+type fieldSet interface{ Values() iter.Seq[string] }
+
+func labelsOf(o *cache.Object) (labelSet, bool) {
+	if o.Labels == nil {
 		return nil, false
-	case *compact.Fields:
-		return f, true
 	}
-	panic(fmt.Sprintf("fields of type %T cannot be packed", o.Fields))
+	l, ok := o.Labels.(labelSet)
+	if !ok {
+		panic(fmt.Sprintf("labels of type %T cannot be packed", o.Labels))
+	}
+	return l, true
+}
+
+func fieldsOf(o *cache.Object) (fieldSet, bool) {
+	if o.Fields == nil {
+		return nil, false
+	}
+	f, ok := o.Fields.(fieldSet)
+	if !ok {
+		panic(fmt.Sprintf("fields of type %T cannot be packed", o.Fields))
+	}
+	return f, true
 }
 
 // packUID is the 16 bytes of a UID of the form 8-4-4-4-12 in small letters.
@@ -231,9 +249,10 @@ func appendUID(dst []byte, b string) []byte {
 
 // reader reads a head. Its texts alias in. A mistake sets bad and gives zeros.
 type reader struct {
-	in    string
-	known []string
-	bad   bool
+	texts
+	in   string
+	uids []byte // where the next UIDs go
+	bad  bool
 }
 
 func (r *reader) number() uint64 {
@@ -279,14 +298,22 @@ func (r *reader) ref() string {
 	return s
 }
 
+// skip reads n texts and gives the part of the head that they are.
+func (r *reader) skip(n uint64) string {
+	from := r.in
+	for ; n > 0 && !r.bad; n-- {
+		r.ref()
+	}
+	return from[:len(from)-len(r.in)]
+}
+
 func (r *reader) uid() types.UID {
 	var s string
 	switch n := r.number(); n {
 	case 0:
 		s = r.text()
 	case 1:
-		var digits [36]byte
-		s = string(appendUID(digits[:0], r.cut(16)))
+		s = r.spell(r.cut(16))
 	default:
 		return types.UID(r.at(n - 2))
 	}
@@ -294,18 +321,33 @@ func (r *reader) uid() types.UID {
 	return types.UID(s)
 }
 
+// uidsAtOnce is how many UIDs share a piece of memory.
+const uidsAtOnce = 16
+
+// spell writes out a UID that was packed into 16 bytes.
+func (r *reader) spell(packed string) string {
+	const size = 36
+	if cap(r.uids)-len(r.uids) < size {
+		r.uids = make([]byte, 0, uidsAtOnce*size)
+	}
+	from := len(r.uids)
+	r.uids = appendUID(r.uids, packed)
+	return alias(r.uids[from:])
+}
+
 // record is an object and what it points to, in one piece of memory.
 type record struct {
 	object cache.Object
 	body   body
-	fields compact.Fields
+	labels headLabels
+	fields headFields
 	origin cache.Origin
 	owner  [1]cache.OwnerRef
 }
 
 // read reads a head of count objects whose bytes are in a set.
 func (p *Packer) read(head string, count int, bytes *set) ([]*cache.Object, error) {
-	r := reader{in: head, known: make([]string, 0, 16+4*min(count, 1024))}
+	r := &reader{in: head, texts: texts{known: make([]string, 0, 16+4*min(count, 1024))}}
 	if count > 0 {
 		r.known = append(r.known, r.text())
 		if name := r.text(); name != r.known[0] {
@@ -321,7 +363,7 @@ func (p *Packer) read(head string, count int, bytes *set) ([]*cache.Object, erro
 	at := 0
 	for i := range records {
 		rec := &records[i]
-		at = p.record(&r, rec, bytes, at)
+		at = p.record(r, rec, bytes, at)
 		objects[i] = &rec.object
 		if r.bad || at > size {
 			return nil, fmt.Errorf("%w: object %d of %d", ErrMalformed, i, count)
@@ -345,19 +387,13 @@ func (p *Packer) record(r *reader, rec *record, bytes *set, at int) int {
 	o.Body = &rec.body
 	flags := r.number()
 	if flags&hasLabels != 0 {
-		var stack [24]wire.Pair
-		pairs := stack[:0]
-		for n := r.number(); n > 0 && !r.bad; n-- {
-			pairs = append(pairs, wire.Pair{Key: r.ref(), Value: r.ref()})
-		}
-		o.Labels = compact.MakeLabels(pairs)
+		n := r.number()
+		rec.labels = headLabels{texts: &r.texts, count: int(min(n, maxBody))} //nolint:gosec // bounded
+		rec.labels.part = r.skip(2 * min(n, maxBody))
+		o.Labels = &rec.labels
 	}
 	if flags&hasFields != 0 {
-		values := make([]string, len(p.Fields))
-		for i := range values {
-			values[i] = r.ref()
-		}
-		rec.fields = compact.FieldsOf(p.Fields, values)
+		rec.fields = headFields{texts: &r.texts, names: p.Fields, part: r.skip(uint64(len(p.Fields)))}
 		o.Fields = &rec.fields
 	}
 	if flags&hasOrigin != 0 {
