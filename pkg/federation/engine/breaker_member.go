@@ -236,10 +236,46 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 		m.waits(key, "")
 		return want, nil
 	}
+	var stays string
+	for _, keeps := range shrinkSteps(d, there.replicas, want, m.engine.elsewhere(key, m.name, d)) {
+		removal := m.shrinking(key, d, keeps, there)
+		verdict, why, err := m.engine.breaker.ask(ctx, removal)
+		if err != nil {
+			return there.replicas, err
+		}
+		if verdict == breaker.Go {
+			m.waits(key, "")
+			return keeps, nil
+		}
+		if stays == "" {
+			stays = fmt.Sprintf("%d replicas stay: %s", removal.Replicas, why)
+			// What comes up elsewhere may make more of it surplus.
+			m.change(key, func(a *applied) { a.pends = true })
+		}
+	}
+	m.waits(key, stays)
+	m.queue.AddAfter(key, askAgain)
+	return there.replicas, nil
+}
+
+// shrinkSteps are the numbers to ask for, in this order: the one granted, which
+// may use up what the strategy lets be unavailable, then the one that gives up
+// nothing but surplus. Going back stands still without the second: replicas
+// elsewhere do not grow before these go.
+func shrinkSteps(d *decision, present, want, elsewhere int32) []int32 {
+	steps := []int32{want}
+	if least := d.total - elsewhere; d.divided && !d.askedLess && want < least && least < present {
+		steps = append(steps, least)
+	}
+	return steps
+}
+
+// shrinking describes that a copy goes down to what it keeps.
+func (m *member) shrinking(key marks.Key, d *decision, keeps int32, there *copyRecord) breaker.Removal {
 	removal := breaker.Removal{
 		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
-		Amount: breaker.Amount{Replicas: int64(there.replicas - want)},
-		Token:  fmt.Sprintf("scale %s %d>%d", there.UID, there.replicas, want),
+		Amount: breaker.Amount{Replicas: int64(there.replicas - keeps)},
+		Token:  fmt.Sprintf("scale %s %d>%d", there.UID, there.replicas, keeps),
 	}
 	if d.askedLess {
 		removal.Class = breaker.Asked
@@ -249,18 +285,8 @@ func (m *member) guardReplicas(ctx context.Context, key marks.Key, d *decision, 
 	if !stays {
 		removal.Whole.Objects = 1
 	}
-	m.engine.describeDecision(key, m.name, d, want, &removal)
-	verdict, why, err := m.engine.breaker.ask(ctx, removal)
-	if err != nil {
-		return there.replicas, err
-	}
-	if verdict == breaker.Go {
-		m.waits(key, "")
-		return want, nil
-	}
-	m.waits(key, fmt.Sprintf("%d replicas stay: %s", removal.Replicas, why))
-	m.queue.AddAfter(key, askAgain)
-	return there.replicas, nil
+	m.engine.describeDecision(key, m.name, d, keeps, &removal)
+	return removal
 }
 
 // waits records that a removal waits, or, with an empty text, that none does.
@@ -286,15 +312,27 @@ func (m *member) waits(key marks.Key, why string) {
 // takes away nothing but surplus: with the number that the copy keeps, and what
 // is available elsewhere, the template still has all that it wants.
 func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, keeps int32, r *breaker.Removal) {
+	r.Decision, r.Surplus = d.where(), d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
+}
+
+// where names the placement.
+func (d *decision) where() string {
 	var b strings.Builder
-	there := keeps
 	for _, name := range slices.Sorted(maps.Keys(d.targets)) {
 		fmt.Fprintf(&b, "%s=%d,", name, d.targets[name])
+	}
+	return b.String()
+}
+
+// elsewhere is what is available in the other clusters of the placement.
+func (e *Engine) elsewhere(key marks.Key, cluster string, d *decision) int32 {
+	var n int32
+	for name := range d.targets {
 		if name != cluster {
-			there += e.available(key, name)
+			n += e.available(key, name)
 		}
 	}
-	r.Decision, r.Surplus = b.String(), d.divided && there >= d.total
+	return n
 }
 
 // available replicas of the copy in a cluster.
