@@ -59,8 +59,9 @@ type Removal struct {
 	Whole Amount
 	// Decision names the placement that the removal follows from, and Surplus
 	// says that the template has all that it wants without what is removed.
-	Decision string
-	Surplus  bool
+	// From is the placement before that one.
+	Decision, From string
+	Surplus        bool
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -184,6 +185,8 @@ type charge struct {
 	class    Class
 	cluster  string
 	template string
+	// from and to are the placements before and after.
+	from, to string
 	Amount
 }
 
@@ -257,7 +260,7 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Release, "the removal was rejected by " + trip.By
 	}
-	if _, known := b.refused[r.Template]; !known && r.Class == Derived {
+	if _, known := b.refused[r.Template]; !known && r.Class == Derived && !b.returns(r) {
 		b.refused[r.Template] = r.Decision
 	}
 	b.waiting[id] = Waiting{Removal: r, Trip: trip.ID, seen: now}
@@ -266,10 +269,22 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 }
 
 // undoes: a placement was refused in part, and what has been created for it
-// goes again because another placement has taken its place.
+// goes again because another placement has taken its place; or what was let
+// through of one is taken back.
 func (b *Breaker) undoes(r Removal) bool {
+	if r.Class == Derived && r.Surplus && b.returns(r) {
+		return true
+	}
 	refused, known := b.refused[r.Template]
 	return known && r.Class == Derived && r.Surplus && r.Decision != refused
+}
+
+// returns: the placement is the one that the template had before what has been
+// removed, and counted, for another.
+func (b *Breaker) returns(r Removal) bool {
+	return slices.ContainsFunc(b.charges, func(c charge) bool {
+		return c.class == Derived && c.template == r.Template && c.from != "" && c.from == r.Decision && c.to != r.Decision
+	})
 }
 
 // stops finds the trip that a removal runs into, and counts the removal when
@@ -289,7 +304,7 @@ func (b *Breaker) stops(now time.Time, r *Removal, fleet, cluster Size) *Trip {
 	if trip, approved := b.class(now, r, string(r.Class)+"@"+r.Cluster, own, b.limits.cluster(r.Class, fleet, cluster)); trip != nil || approved {
 		return trip
 	}
-	b.charges = append(b.charges, charge{at: now, class: r.Class, cluster: r.Cluster, template: r.Template, Amount: r.Amount})
+	b.charges = append(b.charges, charge{at: now, class: r.Class, cluster: r.Cluster, template: r.Template, from: r.From, to: r.Decision, Amount: r.Amount})
 	return nil
 }
 

@@ -223,6 +223,40 @@ func TestTakingBack(t *testing.T) {
 	}
 }
 
+// What was let through of a placement before the rest was stopped goes back
+// when the former placement is there again, and to no third one.
+func TestTakingBackWhatWasLetThrough(t *testing.T) {
+	b := New(DefaultLimits())
+	fleet, cluster := sizes(2000)
+	moved := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{2, 0}, Decision: "m1=10", From: "m1=5,m2=5"}
+	if v, why := b.Ask(start, moved, fleet, cluster); v != Go {
+		t.Fatalf("%v, %s", v, why)
+	}
+	other := Removal{Cluster: "m2", Template: "api", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=100", From: "m1=50,m2=50"}
+	if v, _ := b.Ask(start, other, fleet, cluster); v != Wait {
+		t.Fatal("nothing is stopped")
+	}
+	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{5, 0}, Decision: "m1=5,m2=5", From: "m1=10"}
+	third := back
+	third.Template, third.Decision, third.Surplus = "web", "m3=10", true
+	rest := moved
+	rest.Amount, rest.Surplus = Amount{3, 0}, true
+	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
+		t.Errorf("%v of more than what is surplus", v)
+	}
+	if v, _ := b.Ask(start, rest, fleet, cluster); v != Wait {
+		t.Errorf("%v of the rest of the mistake", v)
+	}
+	back.Amount, back.Surplus = Amount{3, 0}, true
+	if v, why := b.Ask(start, back, fleet, cluster); v != Go {
+		t.Errorf("taking back: %v, %s", v, why)
+	}
+	clear(b.refused) // which would let it pass
+	if v, _ := b.Ask(start, third, fleet, cluster); v != Wait {
+		t.Errorf("%v to a third placement", v)
+	}
+}
+
 func TestTryingAgainIsNotCounted(t *testing.T) {
 	b := New(DefaultLimits())
 	fleet, cluster := sizes(2000)

@@ -312,7 +312,7 @@ func (m *member) waits(key marks.Key, why string) {
 // takes away nothing but surplus: with the number that the copy keeps, and what
 // is available elsewhere, the template still has all that it wants.
 func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, keeps int32, r *breaker.Removal) {
-	r.Decision, r.Surplus = d.where(), d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
+	r.Decision, r.From, r.Surplus = d.where(), d.from, d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
 }
 
 // where names the placement.

@@ -35,6 +35,7 @@ type decision struct {
 	content    uint64
 	generation int64
 	targets    map[string]int32
+	from       string // the placement before
 	divided    bool
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
@@ -90,6 +91,13 @@ func (e *Engine) setDecision(key marks.Key, d *decision) {
 	if was != nil && was.uid == d.uid {
 		// As long as nothing else moves, the copies go where the template asked.
 		d.askedLess = d.askedLess || was.askedLess && was.total == d.total && maps.Equal(was.targets, d.targets)
+	}
+	switch {
+	case was == nil || was.uid != d.uid:
+	case maps.Equal(was.targets, d.targets):
+		d.from = was.from
+	default:
+		d.from = was.where()
 	}
 	if was != nil && was.content == d.content && maps.Equal(was.targets, d.targets) {
 		d.at = was.at
