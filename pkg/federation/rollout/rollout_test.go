@@ -227,3 +227,23 @@ func TestPlan(t *testing.T) {
 		}
 	}
 }
+
+// What counts as safe is what is there however far the controllers go with all
+// that they were told.
+func TestSafe(t *testing.T) {
+	for name, c := range map[string]struct {
+		available, least, present, down, want int32
+	}{
+		"at rest":                        {5, 5, 5, 0, 5},
+		"may take one down":              {5, 5, 5, 1, 4},
+		"was told less before":           {5, 2, 5, 1, 1},
+		"not all are available":          {3, 5, 5, 1, 3},
+		"is told less now":               {5, 5, 2, 0, 2},
+		"may take down more than it has": {1, 1, 1, 3, 0},
+	} {
+		e := &entry{Cluster: Cluster{Available: c.available, Least: c.least}}
+		if got := e.safeWith(c.present, c.down); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
