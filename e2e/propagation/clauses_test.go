@@ -326,10 +326,17 @@ func TestUnreachableMemberLeavesTheGate(t *testing.T) {
 	if err := m3.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	defer func() { // the next test finds it followed again
 		if err := m3.Thaw(); err != nil {
 			t.Error(err)
 		}
+		labtest.Eventually(t, 90*time.Second, func(ctx context.Context) error {
+			d, err := labtest.Client(t, m3).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
+			if err == nil && d.Spec.Template.Spec.Containers[0].Image != "registry.example.com/web:2" {
+				err = fmt.Errorf("m3 still runs %s", d.Spec.Template.Spec.Containers[0].Image)
+			}
+			return err
+		})
 	}()
 	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
 	started := time.Now()
