@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,21 +53,9 @@ func newOrphansCommand() *cobra.Command {
 }
 
 func (c stateClient) orphans(ctx context.Context) (map[string]engine.Orphans, error) {
-	data, err := c.read(ctx, engine.OrphansName)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]engine.Orphans{}
-	for cluster, text := range data {
-		var o engine.Orphans
-		if err := json.Unmarshal([]byte(text), &o); err != nil {
-			return nil, fmt.Errorf("ConfigMap %s, key %s: %w", engine.OrphansName, cluster, err)
-		}
-		if o.Count > 0 {
-			out[cluster] = o
-		}
-	}
-	return out, nil
+	all, err := readEach[engine.Orphans](ctx, c, engine.OrphansName)
+	maps.DeleteFunc(all, func(_ string, o engine.Orphans) bool { return o.Count == 0 })
+	return all, err
 }
 
 func printOrphans(cmd *cobra.Command, all map[string]engine.Orphans) error {

@@ -70,6 +70,23 @@ func (c stateClient) read(ctx context.Context, name string) (map[string]string, 
 	return cm.Data, nil
 }
 
+// readEach decodes every key of a ConfigMap.
+func readEach[T any](ctx context.Context, c stateClient, name string) (map[string]T, error) {
+	data, err := c.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]T{}
+	for key, text := range data {
+		var v T
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			return nil, fmt.Errorf("ConfigMap %s, key %s: %w", name, key, err)
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
 // set writes one key of a ConfigMap.
 func (c stateClient) set(ctx context.Context, name, key string, value any) error {
 	raw, err := json.Marshal(value)
@@ -100,7 +117,7 @@ type fences struct {
 }
 
 func (c stateClient) fences(ctx context.Context) (fences, error) {
-	out := fences{findings: map[string]engine.FenceFinding{}}
+	var out fences
 	data, err := c.read(ctx, engine.FenceName)
 	if err != nil {
 		return out, err
@@ -110,18 +127,8 @@ func (c stateClient) fences(ctx context.Context) (fences, error) {
 			return out, err
 		}
 	}
-	shown, err := c.read(ctx, engine.FenceStatusName)
-	if err != nil {
-		return out, err
-	}
-	for cluster, text := range shown {
-		var f engine.FenceFinding
-		if err := json.Unmarshal([]byte(text), &f); err != nil {
-			return out, fmt.Errorf("ConfigMap %s, key %s: %w", engine.FenceStatusName, cluster, err)
-		}
-		out.findings[cluster] = f
-	}
-	return out, nil
+	out.findings, err = readEach[engine.FenceFinding](ctx, c, engine.FenceStatusName)
+	return out, err
 }
 
 // with names the clusters with a verdict.

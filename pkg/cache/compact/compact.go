@@ -110,10 +110,13 @@ func (f *Fields) Values() iter.Seq[string] {
 	}
 }
 
-func (f *Fields) lookup(field string) (string, bool) {
+func (f *Fields) lookup(field string) (string, bool) { return Lookup(f.names, f.Values(), field) }
+
+// Lookup finds the value of a field among values in the order of their names.
+func Lookup(names []string, values iter.Seq[string], field string) (string, bool) {
 	i := 0
-	for value := range f.Values() {
-		if f.names[i] == field {
+	for value := range values {
+		if names[i] == field {
 			return value, true
 		}
 		i++

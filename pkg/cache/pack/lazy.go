@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
 )
 
 // texts are those that a head refers to by number. They are complete, and never
@@ -92,14 +94,7 @@ func (f *headFields) Values() iter.Seq[string] {
 }
 
 func (f *headFields) lookup(field string) (string, bool) {
-	i := 0
-	for value := range f.Values() {
-		if f.names[i] == field {
-			return value, true
-		}
-		i++
-	}
-	return "", false
+	return compact.Lookup(f.names, f.Values(), field)
 }
 
 // Has implements fields.Fields.

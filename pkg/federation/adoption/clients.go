@@ -2,10 +2,8 @@ package adoption
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,26 +64,19 @@ func connect(ctx context.Context, name string, config *rest.Config) (*api, error
 }
 
 func discover(ctx context.Context, disco discovery.DiscoveryInterfaceWithContext) ([]kind, error) {
-	lists, err := disco.ServerPreferredResourcesWithContext(ctx)
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if err != nil && (len(lists) == 0 || !errors.As(err, &partial)) {
+	resources, err := membership.Listable(ctx, disco)
+	if err != nil {
 		return nil, fmt.Errorf("discovery: %w", err)
 	}
 	var out []kind
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue // not a group version: nothing that could be listed
+	for _, r := range resources {
+		if !slices.Contains(r.Verbs, "create") {
+			continue
 		}
-		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "create") {
-				continue
-			}
-			out = append(out, kind{
-				GroupVersionKind: gv.WithKind(r.Kind), resource: r.Name, singular: r.SingularName,
-				short: r.ShortNames, namespaced: r.Namespaced,
-			})
-		}
+		out = append(out, kind{
+			GroupVersionKind: schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
+			resource:         r.Name, singular: r.SingularName, short: r.ShortNames, namespaced: r.Namespaced,
+		})
 	}
 	return out, nil
 }

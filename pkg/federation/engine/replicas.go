@@ -177,15 +177,9 @@ func (m *member) applyInTurn(ctx context.Context, key marks.Key, t *template, d 
 		}
 	}
 	d.keepOutline(m.name, r)
-	v, err := m.engine.arbitrate(key, t, d, m.name, content)
-	if err != nil {
+	v, err := m.askArbiter(key, t, d, content)
+	if v == nil {
 		return err
-	}
-	if v.retry > 0 {
-		m.queue.AddAfter(key, v.retry)
-	}
-	if v.unknown {
-		return nil
 	}
 	turn := there != nil && content && !v.grant.Template
 	m.change(key, func(a *applied) {
@@ -222,6 +216,23 @@ func (m *member) applyInTurn(ctx context.Context, key marks.Key, t *template, d 
 	return m.scale(ctx, key, t, d, there, v)
 }
 
+// askArbiter asks what this cluster may do now, and again when there is a reason
+// to. There is no view after an error, and while it is not known what runs
+// elsewhere.
+func (m *member) askArbiter(key marks.Key, t *template, d *decision, content bool) (*view, error) {
+	v, err := m.engine.arbitrate(key, t, d, m.name, content)
+	if err != nil {
+		return nil, err
+	}
+	if v.retry > 0 {
+		m.queue.AddAfter(key, v.retry)
+	}
+	if v.unknown {
+		return nil, nil
+	}
+	return v, nil
+}
+
 // leave takes a workload out of a cluster that the placement leaves out: its
 // replicas as the others can spare them, then the copy.
 func (m *member) leave(ctx context.Context, key marks.Key, t *template, d *decision) error {
@@ -229,15 +240,9 @@ func (m *member) leave(ctx context.Context, key marks.Key, t *template, d *decis
 	if !divisible(key.GroupKind()) || there == nil || !there.owned || there.held || there.DeletionTimestamp != nil || len(d.targets) == 0 {
 		return m.consider(ctx, key)
 	}
-	v, err := m.engine.arbitrate(key, t, d, m.name, false)
-	if err != nil {
+	v, err := m.askArbiter(key, t, d, false)
+	if v == nil {
 		return err
-	}
-	if v.retry > 0 {
-		m.queue.AddAfter(key, v.retry)
-	}
-	if v.unknown {
-		return nil
 	}
 	if v.grant.Replicas <= 0 {
 		return m.consider(ctx, key)

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 )
 
 const templateAnnotation = "isthmus.dev/template"
@@ -62,31 +62,17 @@ type kind struct {
 	patchable  bool
 }
 
-// kinds lists the resources of the member. Aggregated APIs that do not answer
-// are left out and returned as an error beside the others.
+// kinds lists the resources of the member.
 func (m *memberClients) kinds(ctx context.Context) ([]kind, error) {
-	lists, err := m.discovery.ServerPreferredResourcesWithContext(ctx)
-	if err != nil && len(lists) == 0 {
+	resources, err := membership.Listable(ctx, m.discovery)
+	if err != nil {
 		return nil, fmt.Errorf("discovery of the member: %w", err)
 	}
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if err != nil && !errors.As(err, &partial) {
-		return nil, fmt.Errorf("discovery of the member: %w", err)
-	}
-	var out []kind
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue // not a group version: nothing that could be listed
-		}
-		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
-				continue
-			}
-			out = append(out, kind{
-				gvr: gv.WithResource(r.Name), kind: r.Kind, namespaced: r.Namespaced,
-				patchable: slices.Contains(r.Verbs, "patch"),
-			})
+	out := make([]kind, len(resources))
+	for i, r := range resources {
+		out[i] = kind{
+			gvr:  schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name},
+			kind: r.Kind, namespaced: r.Namespaced, patchable: slices.Contains(r.Verbs, "patch"),
 		}
 	}
 	return out, nil

@@ -55,11 +55,12 @@ func (h *Handler) writeLive(w http.ResponseWriter, r *http.Request, info *reques
 	if err != nil {
 		return err
 	}
-	return h.writeWhole(w, r, e.contentType(), b)
+	return h.writeWhole(w, r, e.contentType(), http.StatusOK, b)
 }
 
-func (h *Handler) writeWhole(w http.ResponseWriter, r *http.Request, contentType string, b []byte) error {
-	body := newBody(w, r, contentType, http.StatusOK)
+// writeWhole answers with bytes that are all there.
+func (h *Handler) writeWhole(w http.ResponseWriter, r *http.Request, contentType string, code int, b []byte) error {
+	body := newBody(w, r, contentType, code)
 	defer body.release()
 	body.announce(len(b))
 	if _, err := body.Write(b); err != nil {

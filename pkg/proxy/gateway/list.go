@@ -224,16 +224,7 @@ func (h *Handler) writeServed(w http.ResponseWriter, r *http.Request, info *requ
 		return err
 	}
 	setClusters(w, o.Cluster)
-	body := newBody(w, r, e.contentType(), code)
-	defer body.release()
-	body.announce(len(b))
-	if _, err := body.Write(b); err != nil {
-		return h.abort(r, body, err)
-	}
-	if err := body.Close(); err != nil {
-		return h.abort(r, body, err)
-	}
-	return nil
+	return h.writeWhole(w, r, e.contentType(), code, b)
 }
 
 // contentLength is the header of an answer whose size is known.
