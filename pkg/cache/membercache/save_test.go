@@ -2,6 +2,7 @@ package membercache
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,6 +92,50 @@ func TestDamagedStateIsSetAside(t *testing.T) {
 				t.Errorf("gaps %v", gaps)
 			}
 		})
+	}
+}
+
+// What a torn log has lost stays expired over every later restart, and not just
+// over the next one.
+func TestLostMomentsStayLost(t *testing.T) {
+	dir, numbers := t.TempDir(), &sequence.Memory{}
+	kept(t, dir, numbers)
+	c := cacheIn(t, dir, numbers)
+	col := c.byResource[Pods.GroupVersionResource]
+	s := col.Join("m1", 1, true)
+	raw, err := cachetest.RealisticPod(1000).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(raw); err != nil {
+		t.Fatal(err)
+	}
+	s.Flush()
+	lost := col.Store().Head()
+	c.known.release()
+	logs, err := filepath.Glob(filepath.Join(dir, "pods.v1.", "log-*"))
+	if err != nil || len(logs) != 2 {
+		t.Fatalf("logs %v: %v", logs, err)
+	}
+	if err := os.Truncate(logs[1], 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, save := range []bool{false, true, false} {
+		c := cacheIn(t, dir, numbers)
+		store := c.byResource[Pods.GroupVersionResource].Store()
+		if _, err := store.Snapshot(t.Context(), cache.Version{Match: cache.Exact, RV: lost}); !errors.Is(err, cache.ErrExpired) {
+			t.Errorf("read at %d: %v", lost, err)
+		}
+		if _, err := store.Watch(t.Context(), lost); !errors.Is(err, cache.ErrExpired) {
+			t.Errorf("watch from %d: %v", lost, err)
+		}
+		if save {
+			col := c.byResource[Pods.GroupVersionResource]
+			if err := col.Save(col.dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.known.release()
 	}
 }
 

@@ -28,6 +28,7 @@ type journaling struct {
 	// As written last.
 	head    uint64
 	sources map[cache.ClusterName]savedSource
+	gaps    bool // those of the store are written
 	failed  error
 }
 
@@ -35,6 +36,7 @@ type journaling struct {
 type savedState struct {
 	Head    uint64                            `json:"head"`
 	From    uint64                            `json:"from,omitempty"`
+	Gaps    []store.Gap                       `json:"gaps,omitempty"`
 	Sources map[cache.ClusterName]savedSource `json:"sources"`
 }
 
@@ -52,9 +54,13 @@ func (s savedSource) same(o savedSource) bool {
 	return s.Order == o.Order && s.Synced == o.Synced && s.Position == o.Position
 }
 
-// savedState is what differs from what was written before.
-func (c *Collection) savedState(before map[cache.ClusterName]savedSource) savedState {
+// savedState is what differs from what was written before, and the gaps where
+// they were not.
+func (c *Collection) savedState(before map[cache.ClusterName]savedSource, gaps bool) savedState {
 	st := savedState{Head: c.store.Head(), Sources: map[cache.ClusterName]savedSource{}}
+	if !gaps {
+		st.Gaps = c.store.Gaps()
+	}
 	for name, s := range c.sources {
 		if !s.exists {
 			continue
@@ -86,9 +92,9 @@ func (c *Collection) record() {
 	if j.log == nil {
 		return
 	}
-	st := c.savedState(j.sources)
+	st := c.savedState(j.sources, j.gaps)
 	events := len(j.pending) > 0
-	if !events && st.Head == j.head && len(st.Sources) == 0 {
+	if !events && st.Head == j.head && len(st.Sources) == 0 && len(st.Gaps) == 0 {
 		return
 	}
 	var err error
@@ -110,7 +116,7 @@ func (c *Collection) record() {
 }
 
 func (j *journaling) written(st savedState) {
-	j.head = st.Head
+	j.head, j.gaps = st.Head, true
 	for name, s := range st.Sources {
 		if s.Gone {
 			delete(j.sources, name)
@@ -191,7 +197,7 @@ func (c *Collection) Save(dir *journal.Dir) error {
 			c.fail(err, "")
 		}
 	}
-	st, dump := c.savedState(nil), c.store.Dump()
+	st, dump := c.savedState(nil, false), c.store.Dump()
 	c.journal = journaling{log: g.Log, sources: map[cache.ClusterName]savedSource{}}
 	c.journal.written(st)
 	c.mu.Unlock()
@@ -259,7 +265,7 @@ func (c *Collection) Load(dir *journal.Dir) (found bool, err error) {
 	if r == nil || max(st.Head, c.store.Head()) >= now {
 		return true, fmt.Errorf("%w: it is ahead of the reserved resourceVersions", journal.ErrForeign)
 	}
-	r.Done(st.Head, now)
+	r.Done(st.Head, now, st.Gaps)
 	c.restoreSources(st)
 	c.restoreNames()
 	log, err := dir.Continue()

@@ -126,6 +126,34 @@ type Restore struct {
 	last  cache.Key
 }
 
+// Gap is a range of RVs, both ends excluded, that a process before may have
+// given out for moments which were not restored: they are expired.
+type Gap struct {
+	After  uint64 `json:"after"`
+	Before uint64 `json:"before"`
+}
+
+// maxGaps bounds how many are told apart: one a restart, while the history
+// reaches back to before it.
+const maxGaps = 64
+
+// Gaps lists, in order, those that the history reaches back to. They must
+// outlive the next restart as well.
+func (s *Store) Gaps() []Gap {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.gapsLocked()
+}
+
+func (s *Store) gapsLocked() []Gap {
+	for i, g := range s.gaps {
+		if g.Before > s.log.from {
+			return slices.Clone(s.gaps[i:])
+		}
+	}
+	return nil
+}
+
 // Restore begins with the moments that a Dump was of.
 func (s *Store) Restore(head, from uint64) *Restore {
 	s.head = head
@@ -221,16 +249,22 @@ func (r *Restore) Events(in []byte) error {
 
 // Done ends the restoring: now is the RV at which the store goes on. What the
 // process before may have given out above what is restored, nobody knows any
-// more: these RVs are expired.
-func (r *Restore) Done(restored, now uint64) {
+// more: these RVs are expired, as are those of the gaps that were there before.
+func (r *Restore) Done(restored, now uint64, gaps []Gap) {
 	s := r.store
-	s.lostFrom, s.lostTo = max(restored, s.head), now
+	s.gaps = append(slices.Clone(gaps), Gap{After: max(restored, s.head), Before: now})
+	for len(s.gaps) > maxGaps { // the oldest two become one
+		s.gaps[1].After = s.gaps[0].After
+		s.gaps = s.gaps[1:]
+	}
 	s.head = now
 	s.Publish()
 }
 
 // lost says that an RV may be of a moment that was not restored.
-func (s *Store) lost(rv uint64) bool { return rv > s.lostFrom && rv < s.lostTo }
+func (s *Store) lost(rv uint64) bool {
+	return slices.ContainsFunc(s.gaps, func(g Gap) bool { return rv > g.After && rv < g.Before })
+}
 
 // Deleted lists the objects whose deletion is the last that the history knows of
 // their key, and when it was.

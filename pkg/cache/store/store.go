@@ -66,10 +66,9 @@ type Store struct {
 	visibleHead uint64
 	wake        chan struct{} // closed when these have moved
 	closed      bool
-	// RVs between these two may have been given out by a process before.
-	lostFrom, lostTo uint64
-	watchers         int
-	expired          atomic.Int64
+	gaps        []Gap
+	watchers    int
+	expired     atomic.Int64
 }
 
 // New makes an empty store whose history begins at the given RV.
