@@ -144,10 +144,20 @@ func TestReadsAreCached(t *testing.T) {
 			t.Errorf("a strict GET right after a write in the member: %s", a)
 		}
 	}
+	made := pod("direct-watched")
+	if _, err := member.CoreV1().Pods(ns).Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const initial = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=2"
+	a := ask(t, config, "GET", podPath(ns, "")+initial+"&consistency=strict", nil)
+	events, _, complete := strings.Cut(string(a.body), "k8s.io/initial-events-end")
+	if a.code != 200 || !complete || !strings.Contains(events, `"name":"`+made.Name+`"`) {
+		t.Errorf("a strict watch-list right after a write in the member: %s", a)
+	}
 	world.proxy.Blackhole()
 	defer healed(t)
 	started := time.Now()
-	a := ask(t, config, "GET", podPath(ns, "")+"?consistency=strict", nil)
+	a = ask(t, config, "GET", podPath(ns, "")+"?consistency=strict", nil)
 	if a.code != http.StatusServiceUnavailable || !strings.Contains(a.status(t).Message, "m2") || time.Since(started) > requestTimeout+2*time.Second {
 		t.Errorf("a strict LIST with m2 away: %s after %s", a, time.Since(started))
 	}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/isthmus-dev/isthmus/e2e/lab"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
@@ -40,6 +41,7 @@ func TestIdentity(t *testing.T) {
 		}
 	})
 	t.Run("another cluster behind the name", otherClusterIsNotUsed)
+	t.Run("another cluster is confirmed", otherClusterReplacesObjects)
 }
 
 // otherClusterIsNotUsed leads the name m3 to m1, with credentials that m1 takes.
@@ -48,26 +50,8 @@ func otherClusterIsNotUsed(t *testing.T) {
 	runPod(t, world.m1, ns, "of-m1")
 	runPod(t, world.m3, ns, "of-m3")
 	served(t, 20*time.Second, ns, "of-m3", "m3")
-	saved := map[string]*corev1.Secret{"m3": credentials(t, "m3"), "m3-apply": credentials(t, "m3-apply")}
-	cluster, err := clusterObjects(t).Get(t.Context(), "m3", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, _, _ := nestedString(cluster.Object, "spec", "apiEndpoint")
-	m1 := labtest.Config(t, world.m1)
-	stolen := map[string][]byte{"tls.crt": m1.CertData, "tls.key": m1.KeyData, "caBundle": m1.CAData, "token": nil}
-	restore := func() {
-		for name, secret := range saved {
-			setSecret(t, name, map[string][]byte{"tls.crt": nil, "tls.key": nil, "caBundle": secret.Data["caBundle"], "token": secret.Data["token"]})
-		}
-		setAddress(t, address)
-	}
-	t.Cleanup(restore)
 	audit := labtest.MemberAudit(t, world.m1)
-	for name := range saved {
-		setSecret(t, name, stolen)
-	}
-	setAddress(t, m1.Host)
+	restore := leadM3(t, world.m1)
 	awaitCondition(t, time.Minute, "m3", "Ready", func(c condition) bool { return c.status == "False" && c.reason == "IdentityChanged" })
 
 	list := mustAsk(t, labtest.Config(t, world.System), "/api/v1/namespaces/"+ns+"/pods?labelSelector="+clusterLabel+"%3Dm3")
@@ -90,6 +74,75 @@ func otherClusterIsNotUsed(t *testing.T) {
 	restore()
 	awaitLive(t, "m3")
 	served(t, 10*time.Second, ns, "of-m3", "m3")
+}
+
+// leadM3 leads the name m3 to another cluster, with credentials that it takes,
+// until restore is called or the test ends.
+func leadM3(t testing.TB, to *lab.Member) (restore func()) {
+	t.Helper()
+	saved := map[string]*corev1.Secret{"m3": credentials(t, "m3"), "m3-apply": credentials(t, "m3-apply")}
+	cluster, err := clusterObjects(t).Get(t.Context(), "m3", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _, _ := nestedString(cluster.Object, "spec", "apiEndpoint")
+	config := labtest.Config(t, to)
+	stolen := map[string][]byte{"tls.crt": config.CertData, "tls.key": config.KeyData, "caBundle": config.CAData, "token": nil}
+	restore = func() {
+		for name, secret := range saved {
+			setSecret(t, name, map[string][]byte{"tls.crt": nil, "tls.key": nil, "caBundle": secret.Data["caBundle"], "token": secret.Data["token"]})
+		}
+		setAddress(t, address)
+	}
+	t.Cleanup(restore)
+	for name := range saved {
+		setSecret(t, name, stolen)
+	}
+	setAddress(t, config.Host)
+	return restore
+}
+
+// Once the new identity is confirmed, the objects of the cluster that had the
+// name before are gone, for those who watch as well.
+func otherClusterReplacesObjects(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), within(time.Minute))
+	defer cancel()
+	m4, err := lab.Start(ctx, lab.Options{Name: "m4", Dir: t.TempDir(), Nodes: 1, Logf: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m4.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	ns := memberNamespace(t, "replaced", world.m3, m4)
+	runPod(t, world.m3, ns, "same")
+	runPod(t, world.m3, ns, "of-m3")
+	runPod(t, m4, ns, "same")
+	runPod(t, m4, ns, "of-m4")
+	served(t, 20*time.Second, ns, "of-m3", "m3")
+	before := served(t, 20*time.Second, ns, "same", "m3")
+	pods := "/api/v1/namespaces/" + ns + "/pods"
+	rv, _ := versions(t, mustAsk(t, labtest.Config(t, world.System), pods).body)
+	seen := mustWatch(t, labtest.Config(t, world.System), fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
+
+	leadM3(t, m4)
+	awaitCondition(t, time.Minute, "m3", "Ready", func(c condition) bool { return c.status == "False" && c.reason == "IdentityChanged" })
+	kubeSystem, err := labtest.Client(t, m4).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"id":%q}}`, kubeSystem.UID))
+	seen.await(t, within(time.Minute), "DELETED of-m3", eventOf("DELETED", "of-m3"))
+	served(t, 30*time.Second, ns, "of-m4", "m3")
+	after := served(t, 10*time.Second, ns, "same", "m3")
+	if _, items := versions(t, mustAsk(t, labtest.Config(t, world.System), pods).body); len(items) != 2 || items["of-m4"] == 0 || items["same"] == 0 {
+		t.Errorf("served are %v, want those of the new cluster", items)
+	}
+	if before.UID == after.UID {
+		t.Errorf("same is served with the UID %s of the cluster before", after.UID)
+	}
 }
 
 func setSecret(t testing.TB, name string, data map[string][]byte) {
