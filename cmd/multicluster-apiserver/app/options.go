@@ -53,9 +53,10 @@ func NewOptions() *Options {
 	// members the member's own plugin and controller do this.
 	k.Admission.GenericAdmission.DisablePlugins = []string{"StorageObjectInUseProtection"}
 	admission.RegisterReservedLabel(k.Admission.GenericAdmission.Plugins)
+	admission.RegisterCustomization(k.Admission.GenericAdmission.Plugins)
 	o.finalizer.Register(k.Admission.GenericAdmission.Plugins)
 	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder,
-		admission.TemplateFinalizerPlugin, admission.ReservedLabelPlugin)
+		admission.TemplateFinalizerPlugin, admission.ReservedLabelPlugin, admission.CustomizationPlugin)
 	return o
 }
 

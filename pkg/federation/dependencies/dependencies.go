@@ -11,10 +11,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Ref names a ConfigMap, Secret, ServiceAccount or PersistentVolumeClaim of
-// the workload's namespace.
+// Ref names what a workload needs: a ConfigMap, Secret, ServiceAccount or
+// PersistentVolumeClaim of its namespace, unless it says otherwise.
 type Ref struct {
-	Kind, Name string
+	APIVersion string // "" means "v1"
+	Kind       string
+	Namespace  string // "" means the workload's
+	Name       string
+	// Selector matches labels, where there is no name.
+	Selector string
+}
+
+// Sorted sorts references, each once.
+func Sorted(refs []Ref) []Ref {
+	slices.SortFunc(refs, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Selector, b.Selector))
+	})
+	return slices.Compact(refs)
 }
 
 // workload covers all kinds with a pod template.
@@ -38,9 +52,9 @@ func Of(raw []byte) ([]Ref, error) {
 	}
 	switch {
 	case w.Spec.Template != nil:
-		return ofPod(&w.Spec.Template.Spec), nil
+		return OfPod(&w.Spec.Template.Spec), nil
 	case w.Spec.JobTemplate != nil && w.Spec.JobTemplate.Spec.Template != nil:
-		return ofPod(&w.Spec.JobTemplate.Spec.Template.Spec), nil
+		return OfPod(&w.Spec.JobTemplate.Spec.Template.Spec), nil
 	}
 	return nil, nil
 }
@@ -53,7 +67,8 @@ func (s set) add(kind, name string) {
 	}
 }
 
-func ofPod(p *corev1.PodSpec) []Ref {
+// OfPod reads the references from the spec of a Pod, sorted, each once.
+func OfPod(p *corev1.PodSpec) []Ref {
 	s := set{}
 	if p.ServiceAccountName != "default" {
 		s.add("ServiceAccount", p.ServiceAccountName)
@@ -73,8 +88,7 @@ func ofPod(p *corev1.PodSpec) []Ref {
 	for r := range s {
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b Ref) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
-	return out
+	return Sorted(out)
 }
 
 func (s set) ofEnv(env []corev1.EnvVar, from []corev1.EnvFromSource) {

@@ -37,18 +37,18 @@ func indent(s, by string) string {
 
 func TestOf(t *testing.T) {
 	want := []Ref{
-		{"ConfigMap", "cm-from"},
-		{"ConfigMap", "cm-key"},
-		{"ConfigMap", "cm-proj"},
-		{"ConfigMap", "cm-vol"},
-		{"PersistentVolumeClaim", "data"},
-		{"Secret", "pull"},
-		{"Secret", "s-csi"},
-		{"Secret", "s-from"},
-		{"Secret", "s-key"},
-		{"Secret", "s-proj"},
-		{"Secret", "s-vol"},
-		{"ServiceAccount", "runner"},
+		{Kind: "ConfigMap", Name: "cm-from"},
+		{Kind: "ConfigMap", Name: "cm-key"},
+		{Kind: "ConfigMap", Name: "cm-proj"},
+		{Kind: "ConfigMap", Name: "cm-vol"},
+		{Kind: "PersistentVolumeClaim", Name: "data"},
+		{Kind: "Secret", Name: "pull"},
+		{Kind: "Secret", Name: "s-csi"},
+		{Kind: "Secret", Name: "s-from"},
+		{Kind: "Secret", Name: "s-key"},
+		{Kind: "Secret", Name: "s-proj"},
+		{Kind: "Secret", Name: "s-vol"},
+		{Kind: "ServiceAccount", Name: "runner"},
 	}
 	for name, c := range map[string]struct {
 		doc  string

@@ -56,7 +56,7 @@ func (m *machine) furnish(modules map[string]map[string]Function) {
 	m.offer(m.env, map[string]lua.LGFunction{
 		concatName: m.concatenate, setName: m.set(m.state.SetTable), keyName: m.key, "unpack": m.unpack,
 		"rawset": m.set(func(_, k, v lua.LValue) { l.RawSet(l.CheckTable(1), k, v) }),
-		"pcall": m.protected("pcall"), "xpcall": m.protected("xpcall"),
+		"pcall":  m.protected("pcall"), "xpcall": m.protected("xpcall"),
 		"print": func(*lua.LState) int { return 0 },
 		"require": func(l *lua.LState) int {
 			l.Push(m.require(l.CheckString(1), libraries, modules))
