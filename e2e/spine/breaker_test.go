@@ -229,6 +229,9 @@ func TestBreakerDrills(t *testing.T) {
 		patch(t, `[{"op":"replace","path":"`+path+`","value":1000}]`)
 		stopped(t, "derived")
 		f.holds(t)
+		stop(t, true)
+		restart(t)
+		// At once: nothing has been tried again since.
 		patch(t, `[{"op":"replace","path":"`+path+`","value":1}]`)
 		f.recovers(t)
 	})

@@ -60,8 +60,11 @@ type Removal struct {
 	// Decision names the placement that the removal follows from, and Surplus
 	// says that the template has all that it wants without what is removed.
 	// From is the placement before that one.
+	// Returned says that Decision is the placement that there was before From;
+	// unlike what is counted, that outlives a restart.
 	Decision, From string
 	Surplus        bool
+	Returned       bool
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -260,7 +263,7 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Release, "the removal was rejected by " + trip.By
 	}
-	if _, known := b.refused[r.Template]; !known && r.Class == Derived && !b.returns(r) {
+	if _, known := b.refused[r.Template]; !known && r.Class == Derived && !b.returns(r) && !b.putBack(r) {
 		b.refused[r.Template] = r.Decision
 	}
 	b.waiting[id] = Waiting{Removal: r, Trip: trip.ID, seen: now}
@@ -272,7 +275,7 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 // goes again because another placement has taken its place; or what was let
 // through of one is taken back.
 func (b *Breaker) undoes(r Removal) bool {
-	if r.Class == Derived && r.Surplus && b.returns(r) {
+	if r.Class == Derived && r.Surplus && (b.returns(r) || b.putBack(r)) {
 		return true
 	}
 	refused, known := b.refused[r.Template]
@@ -285,6 +288,18 @@ func (b *Breaker) returns(r Removal) bool {
 	return slices.ContainsFunc(b.charges, func(c charge) bool {
 		return c.class == Derived && c.template == r.Template && c.from != "" && c.from == r.Decision && c.to != r.Decision
 	})
+}
+
+// putBack: while derived removals are stopped, the placement goes back to what
+// it was before the last change.
+func (b *Breaker) putBack(r Removal) bool {
+	stopped := func(id string) bool { return id == string(Derived) || strings.HasPrefix(id, string(Derived)+"@") }
+	for id := range b.trips {
+		if r.Returned && stopped(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // stops finds the trip that a removal runs into, and counts the removal when

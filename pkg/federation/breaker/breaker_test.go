@@ -333,3 +333,37 @@ func TestLimitsHold(t *testing.T) {
 		}
 	})
 }
+
+// After a restart nobody knows what was refused of which template: a placement
+// that is put back is carried out all the same while removals are stopped, as
+// far as it is surplus.
+func TestPuttingBackAfterARestart(t *testing.T) {
+	b := New(DefaultLimits())
+	fleet, cluster := sizes(2000)
+	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50", From: "m1=100", Returned: true, Surplus: true}
+	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
+		t.Errorf("%v where nothing was stopped before: it is a change like any other", v)
+	}
+	b = New(DefaultLimits())
+	mistake := Removal{Cluster: "m2", Template: "api", Class: Derived, Amount: Amount{50, 1}, Decision: "m1=100"}
+	if v, _ := b.Ask(start, mistake, fleet, cluster); v != Wait {
+		t.Fatal("nothing is stopped")
+	}
+	b = Restore(DefaultLimits(), b.State(), start)
+	for name, c := range map[string]struct {
+		change func(*Removal)
+		want   Verdict
+	}{
+		"put back":         {func(*Removal) {}, Go},
+		"not surplus":      {func(r *Removal) { r.Surplus = false }, Wait},
+		"a third one":      {func(r *Removal) { r.Returned = false }, Wait},
+		"another template": {func(r *Removal) { r.Template = "other" }, Go},
+		"not derived":      {func(r *Removal) { r.Class, r.Amount.Replicas = Asked, 5000; r.Template = "x" }, Go}, // alone
+	} {
+		r := back
+		c.change(&r)
+		if v, why := b.Ask(start, r, fleet, cluster); v != c.want {
+			t.Errorf("%s: %v, %s", name, v, why)
+		}
+	}
+}

@@ -69,6 +69,12 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
 	delete(out.Annotations, deletedTemplate)
 	out.Spec = *want
+	if b != nil && b.Spec.Resource.UID == out.Spec.Resource.UID {
+		noteMove(&out.ObjectMeta, b.Spec.Clusters, out.Spec.Clusters)
+	} else {
+		delete(out.Annotations, placementBefore)
+		delete(out.Annotations, placementReturned)
+	}
 	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
 		equality.Semantic.DeepEqual(b.Labels, out.Labels) && equality.Semantic.DeepEqual(b.Annotations, out.Annotations) {
 		return b, nil
@@ -95,6 +101,36 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		}
 	}
 	return stored, nil
+}
+
+// On a binding: the placement before the present one, and whether the present
+// one is again what there was before that. So a mistake that is put right is
+// known as such after a restart as well.
+const (
+	placementBefore   = "isthmus.dev/placement-before"
+	placementReturned = "isthmus.dev/placement-returned"
+)
+
+// noteMove writes down from where a placement moves.
+func noteMove(meta *metav1.ObjectMeta, from, to []workv1alpha2.TargetCluster) {
+	was, is := where(targetsOf(from)), where(targetsOf(to))
+	if was == is {
+		return
+	}
+	returned := is != "" && meta.Annotations[placementBefore] == is
+	delete(meta.Annotations, placementReturned)
+	if returned {
+		metav1.SetMetaDataAnnotation(meta, placementReturned, "true")
+	}
+	metav1.SetMetaDataAnnotation(meta, placementBefore, was)
+}
+
+func targetsOf(clusters []workv1alpha2.TargetCluster) map[string]int32 {
+	out := make(map[string]int32, len(clusters))
+	for _, c := range clusters {
+		out[c.Name] = c.Replicas
+	}
+	return out
 }
 
 func permanentID(b *binding, key marks.Key) string {

@@ -3,6 +3,8 @@ package engine
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
@@ -39,6 +41,39 @@ func TestDefaultPolicySpeaks(t *testing.T) {
 	} {
 		if got := speaks(index, c.policy, c.b); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A move is written on the binding, and so is the way back; what does not move
+// leaves that as it is.
+func TestMovesAreNoted(t *testing.T) {
+	at := func(m1, m2 int32) []workv1alpha2.TargetCluster {
+		return []workv1alpha2.TargetCluster{{Name: "m2", Replicas: m2}, {Name: "m1", Replicas: m1}}
+	}
+	var meta metav1.ObjectMeta
+	for _, step := range []struct {
+		name     string
+		from, to []workv1alpha2.TargetCluster
+		before   string
+		returned bool
+	}{
+		{"placed", nil, at(5, 5), "", false},
+		{"nothing moves", at(5, 5), at(5, 5), "", false},
+		{"a mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", false},
+		{"decided again", at(10, 0), at(10, 0), "m1=5,m2=5,", false},
+		{"put right", at(10, 0), at(5, 5), "m1=10,m2=0,", true},
+		{"decided again", at(5, 5), at(5, 5), "m1=10,m2=0,", true},
+		{"to a third one", at(5, 5), at(4, 6), "m1=5,m2=5,", false},
+		{"nowhere", at(4, 6), nil, "m1=4,m2=6,", false},
+		{"back from nowhere", nil, at(4, 6), "", true},
+	} {
+		noteMove(&meta, step.from, step.to)
+		if got := meta.Annotations[placementBefore]; got != step.before {
+			t.Errorf("%s: before is %q, want %q", step.name, got, step.before)
+		}
+		if got := meta.Annotations[placementReturned] == "true"; got != step.returned {
+			t.Errorf("%s: returned is %v", step.name, got)
 		}
 	}
 }

@@ -312,14 +312,19 @@ func (m *member) waits(key marks.Key, why string) {
 // takes away nothing but surplus: with the number that the copy keeps, and what
 // is available elsewhere, the template still has all that it wants.
 func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, keeps int32, r *breaker.Removal) {
-	r.Decision, r.From, r.Surplus = d.where(), d.from, d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
+	r.Decision, r.From, r.Returned = d.where(), d.from, d.returned
+	r.Surplus = d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
 }
 
 // where names the placement.
 func (d *decision) where() string {
+	return where(d.targets)
+}
+
+func where(targets map[string]int32) string {
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(d.targets)) {
-		fmt.Fprintf(&b, "%s=%d,", name, d.targets[name])
+	for _, name := range slices.Sorted(maps.Keys(targets)) {
+		fmt.Fprintf(&b, "%s=%d,", name, targets[name])
 	}
 	return b.String()
 }

@@ -36,6 +36,7 @@ type decision struct {
 	generation int64
 	targets    map[string]int32
 	from       string // the placement before
+	returned   bool   // the placement is the one before from
 	divided    bool
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
@@ -91,13 +92,6 @@ func (e *Engine) setDecision(key marks.Key, d *decision) {
 	if was != nil && was.uid == d.uid {
 		// As long as nothing else moves, the copies go where the template asked.
 		d.askedLess = d.askedLess || was.askedLess && was.total == d.total && maps.Equal(was.targets, d.targets)
-	}
-	switch {
-	case was == nil || was.uid != d.uid:
-	case maps.Equal(was.targets, d.targets):
-		d.from = was.from
-	default:
-		d.from = was.where()
 	}
 	if was != nil && was.content == d.content && maps.Equal(was.targets, d.targets) {
 		d.at = was.at
@@ -168,6 +162,7 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
+	d.from, d.returned = b.Annotations[placementBefore], b.Annotations[placementReturned] == "true"
 	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
 	if len(d.targets) > 0 && !t.finalized() {
 		// The change comes back as an event, with the finalizer in place.
