@@ -80,7 +80,7 @@ func New(cfg Config) *Collection {
 	if cfg.Moved == nil {
 		cfg.Moved = func(cache.ClusterName, cache.Key) {}
 	}
-	packer := &pack.Packer{Arena: cfg.Arena}
+	packer := &pack.Packer{Encoding: cfg.Resource.Encoding, Arena: cfg.Arena}
 	table := wire.FieldsOf(cfg.Resource.Group, cfg.Resource.Kind)
 	if table != nil {
 		packer.Fields = table.Names

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -345,26 +346,39 @@ type record struct {
 	owner  [1]cache.OwnerRef
 }
 
+// memory is where a head is read to.
+type memory struct {
+	known   []string
+	records []record
+	objects []*cache.Object
+	uids    []byte
+}
+
 // read reads a head of count objects whose bytes are in a set.
 func (p *Packer) read(head string, count int, bytes *set) ([]*cache.Object, error) {
-	r := &reader{in: head, texts: texts{known: make([]string, 0, 16+4*min(count, 1024))}}
+	return p.readTo(&memory{}, head, count, bytes)
+}
+
+func (p *Packer) readTo(m *memory, head string, count int, bytes *set) ([]*cache.Object, error) {
+	m.known = slices.Grow(m.known[:0], 16+4*min(count, 1024))
+	m.records = slices.Grow(m.records[:0], count)[:count]
+	m.objects = slices.Grow(m.objects[:0], count)[:count]
+	r := &reader{in: head, texts: texts{known: m.known}, uids: m.uids[:0]}
 	if count > 0 {
 		r.known = append(r.known, r.text())
 		if name := r.text(); name != r.known[0] {
 			r.known = append(r.known, name)
 		}
 	}
-	records := make([]record, count)
-	objects := make([]*cache.Object, count)
 	size := bytes.size
 	if bytes.block != nil {
 		size = bytes.block.raw
 	}
 	at := 0
-	for i := range records {
-		rec := &records[i]
+	for i := range m.records {
+		rec := &m.records[i]
 		at = p.record(r, rec, bytes, at)
-		objects[i] = &rec.object
+		m.objects[i] = &rec.object
 		if r.bad || at > size {
 			return nil, fmt.Errorf("%w: object %d of %d", ErrMalformed, i, count)
 		}
@@ -372,7 +386,8 @@ func (p *Packer) read(head string, count int, bytes *set) ([]*cache.Object, erro
 	if at != size || r.in != "" {
 		return nil, fmt.Errorf("%w: %d objects of %d bytes, not %d", ErrMalformed, count, at, size)
 	}
-	return objects, nil
+	m.known, m.uids = r.known, r.uids
+	return m.objects, nil
 }
 
 func (p *Packer) record(r *reader, rec *record, bytes *set, at int) int {

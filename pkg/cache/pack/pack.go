@@ -44,21 +44,37 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
+// Compress appends bytes in the form that bodies of blocks have.
+func Compress(dst, b []byte) []byte { return encoder().EncodeAll(b, dst) }
+
+// Decompress appends what Compress was given.
+func Decompress(dst, b []byte) ([]byte, error) {
+	out, err := decoder().DecodeAll(b, dst)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return out, nil
+}
+
 // Packer makes blocks of one kind of object.
 type Packer struct {
 	// Fields names the selectable fields of the kind, in the order in which
 	// its objects hold them.
 	Fields []string
-	Arena  *arena.Arena
+	// Encoding is the form of the objects' bytes.
+	Encoding cache.Encoding
+	Arena    *arena.Arena
 }
 
-// Block is a few objects, packed. It is immutable.
+// Block is a few objects, packed. It is immutable. It implements cache.Pack.
 type Block struct {
 	packer *Packer
 	ref    *arena.Ref
 	head   int // bytes of the head; the body follows it
 	raw    int // bytes of all objects, unpacked
 	count  int
+	sizes  sizes
+	id     *cache.PackID
 }
 
 // Pack makes a block of objects in the order given.
@@ -66,7 +82,12 @@ func (p *Packer) Pack(objects []*cache.Object) *Block {
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
 	raw := w.build(objects)
-	return &Block{packer: p, ref: p.Arena.Put(w.packed), head: len(w.out), raw: raw, count: len(objects)}
+	b := &Block{packer: p, ref: p.Arena.Put(w.packed), head: len(w.out), raw: raw, count: len(objects), id: new(cache.PackID)}
+	b.sizes.measure(objects)
+	if metadata, err := p.framedMetadata(objects); err == nil { // else it is told to who asks
+		b.sizes.metadata.Store(metadata)
+	}
+	return b
 }
 
 // Append packs objects in the form that Load reads.
@@ -113,7 +134,10 @@ func (b *Block) Raw() int { return b.raw }
 func (b *Block) Size() int { return b.ref.Len() }
 
 // Retire says that the block has been replaced.
-func (b *Block) Retire() { b.packer.Arena.Retire(b.ref) }
+func (b *Block) Retire() {
+	b.id.Retire()
+	b.packer.Arena.Retire(b.ref)
+}
 
 // CompareFirst compares the key of the first object with another.
 func (b *Block) CompareFirst(key cache.Key) (c int) {
@@ -133,6 +157,44 @@ func (b *Block) Objects() []*cache.Object {
 		panic(fmt.Sprintf("a block of this process cannot be read: %v", err))
 	}
 	return objects
+}
+
+// memories are for heads that are read and forgotten.
+var memories = sync.Pool{New: func() any { return &memory{} }}
+
+// Matching implements cache.Pack.
+func (b *Block) Matching(match func(*cache.Object) bool) (matching []*cache.Object) {
+	m := memories.Get().(*memory)
+	defer func() {
+		clear(m.records)
+		memories.Put(m)
+	}()
+	var found []int
+	b.ref.View(func(data []byte) {
+		objects, err := b.packer.readTo(m, alias(data[:b.head]), b.count, &set{block: b})
+		if err != nil {
+			panic(fmt.Sprintf("a block of this process cannot be read: %v", err))
+		}
+		for i, o := range objects {
+			if match(o) {
+				found = append(found, i)
+			}
+		}
+	})
+	if len(found) == 0 {
+		return nil
+	}
+	// The bytes of those that do not match are not kept with theirs.
+	all, few := b.Objects(), &set{block: b}
+	for _, i := range found {
+		o := all[i]
+		own := o.Body.(*body)
+		few.parts = append(few.parts, part{own.from, own.to})
+		o.Body = &body{set: few, from: few.size, to: few.size + own.Len()}
+		few.size += own.Len()
+		matching = append(matching, o)
+	}
+	return matching
 }
 
 // Append writes the block in a form that Load reads, without unpacking it.
@@ -156,29 +218,67 @@ func (p *Packer) Load(in []byte) (*Block, []byte, error) {
 	if size > len(in) || head > size || count > head {
 		return nil, nil, fmt.Errorf("%w: %d objects, head of %d and %d bytes in %d", ErrMalformed, count, head, size, len(in))
 	}
-	if _, err := p.read(string(in[:head]), count, &set{size: raw}); err != nil {
+	objects, err := p.read(string(in[:head]), count, &set{size: raw})
+	if err != nil {
 		return nil, nil, err
 	}
-	return &Block{packer: p, ref: p.Arena.Put(in[:size]), head: head, raw: raw, count: count}, in[size:], nil
+	b := &Block{packer: p, ref: p.Arena.Put(in[:size]), head: head, raw: raw, count: count, id: new(cache.PackID)}
+	b.sizes.measure(objects)
+	return b, in[size:], nil
 }
 
-// set is the bytes of the objects of one block, unpacked on first use.
+// unpack appends the objects' bytes.
+func (b *Block) unpack(dst []byte) (out []byte, err error) {
+	before := len(dst)
+	b.ref.View(func(data []byte) { out, err = Decompress(dst, data[b.head:]) })
+	if err == nil && len(out)-before != b.raw {
+		err = fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(out)-before, b.raw)
+	}
+	return out, err
+}
+
+// bodies are for objects that are unpacked, copied and forgotten.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+// unpacked calls fn with the objects' bytes, which are valid during the call.
+func (b *Block) unpacked(fn func([]byte) error) error {
+	buffer := bodies.Get().(*[]byte)
+	all, err := b.unpack((*buffer)[:0])
+	if err != nil {
+		return err
+	}
+	err = fn(all)
+	if *buffer = all; cap(all) <= maxScratch {
+		bodies.Put(buffer)
+	}
+	return err
+}
+
+// set is the bytes of the objects of one block, or of some of them, unpacked on
+// first use.
 type set struct {
 	block *Block
 	size  int
+	parts []part // those that are kept, nil for all
 	once  sync.Once
 	data  []byte
 }
 
+type part struct{ from, to int }
+
 func (s *set) load() []byte {
 	s.once.Do(func() {
-		b := s.block
 		var err error
-		b.ref.View(func(data []byte) {
-			s.data, err = decoder().DecodeAll(data[b.head:], make([]byte, 0, b.raw))
-		})
-		if err == nil && len(s.data) != b.raw {
-			err = fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(s.data), b.raw)
+		if s.parts == nil {
+			s.data, err = s.block.unpack(make([]byte, 0, s.block.raw))
+		} else {
+			err = s.block.unpacked(func(all []byte) error {
+				s.data = make([]byte, 0, s.size)
+				for _, p := range s.parts {
+					s.data = append(s.data, all[p.from:p.to]...)
+				}
+				return nil
+			})
 		}
 		if err != nil {
 			panic(fmt.Sprintf("a block of this process cannot be unpacked: %v", err))

@@ -7,10 +7,13 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
+	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
 	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
@@ -118,6 +121,87 @@ func TestBlocksHoldEverything(t *testing.T) {
 	}
 	if n := len(p.Pack(nil).Objects()); n != 0 {
 		t.Errorf("%d objects in an empty block", n)
+	}
+}
+
+// TestMatching: what is asked for comes as it was packed, alone or with others.
+func TestMatching(t *testing.T) {
+	b := newPacker().Pack(odd())
+	for wanted := range 1 << len(odd()) {
+		i := -1
+		got := b.Matching(func(o *cache.Object) bool {
+			i++
+			compareLabels(t, odd()[i], o)
+			return wanted>>i&1 != 0
+		})
+		for i, want := range odd() {
+			if wanted>>i&1 == 0 {
+				continue
+			}
+			if len(got) == 0 {
+				t.Fatalf("object %d of %b is missing", i, wanted)
+			}
+			compare(t, want, got[0])
+			got = got[1:]
+		}
+		if len(got) != 0 {
+			t.Fatalf("%d objects more than %b", len(got), wanted)
+		}
+	}
+}
+
+// TestItems: a pack writes the items of a list as they are made of its objects,
+// and knows before how long they are.
+func TestItems(t *testing.T) {
+	var objects []*cache.Object
+	for i := range 20 {
+		objects = append(objects, cachetest.RealisticObject(t, nil, i, 7))
+	}
+	objects = append(objects, &cache.Object{Key: cache.Key{Namespace: "z"}, Body: cache.Bytes{}})
+	p := &Packer{Arena: arena.NewPoisoned()}
+	packed := p.Pack(objects)
+	loaded, _, err := p.Load(packed.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*Block{packed, loaded} {
+		var want, wantMetadata []byte
+		for _, o := range objects {
+			want = protowire.AppendBytes(protowire.AppendTag(want, 2, protowire.BytesType), o.Raw())
+			pod := &corev1.Pod{}
+			if err := pod.Unmarshal(o.Raw()); err != nil {
+				t.Fatal(err)
+			}
+			meta, err := pod.ObjectMeta.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(o.Raw()) == 0 {
+				meta = nil
+			}
+			item := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), meta)
+			wantMetadata = protowire.AppendBytes(protowire.AppendTag(wantMetadata, 2, protowire.BytesType), item)
+		}
+		got, err := b.AppendItems([]byte("x"), false)
+		if err != nil || string(got) != "x"+string(want) || b.Framed() != len(want) {
+			t.Errorf("%d bytes, told as %d, instead of %d: %v", len(got)-1, b.Framed(), len(want), err)
+		}
+		for range 2 {
+			size, err := b.FramedMetadata()
+			if err != nil || size != len(wantMetadata) {
+				t.Errorf("metadata is told to have %d bytes instead of %d: %v", size, len(wantMetadata), err)
+			}
+		}
+		if got, err = b.AppendItems(nil, true); err != nil || string(got) != string(wantMetadata) {
+			t.Errorf("metadata of %d bytes instead of %d: %v", len(got), len(wantMetadata), err)
+		}
+		if _, ok := b.Namespace(); ok {
+			t.Error("20 namespaces are told to be one")
+		}
+	}
+	one := p.Pack(objects[20:])
+	if namespace, ok := one.Namespace(); !ok || namespace != "z" {
+		t.Errorf("namespace %q, %t", namespace, ok)
 	}
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"syscall"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
 	"github.com/isthmus-dev/isthmus/pkg/cache/cachetest"
-	"github.com/isthmus-dev/isthmus/pkg/cache/compact"
 	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
 )
@@ -21,7 +19,7 @@ func BenchmarkAscend(b *testing.B) {
 	names := wire.FieldsOf("", "Pod").Names
 	s := New(0, Limits{Bytes: 1}, clock.RealClock{}, &pack.Packer{Fields: names, Arena: arena.New()})
 	for i := range pods {
-		s.Commit(&cache.Event{Type: cache.Added, RV: uint64(i) + 1, Object: packedPod(b, names, i)})
+		s.Commit(&cache.Event{Type: cache.Added, RV: uint64(i) + 1, Object: cachetest.RealisticObject(b, names, i, uint64(i)+1)})
 	}
 	s.Publish()
 	s.PackAll()
@@ -62,29 +60,4 @@ func cpuTime(b *testing.B) int64 {
 		b.Fatal(err)
 	}
 	return u.Utime.Nano() + u.Stime.Nano()
-}
-
-func packedPod(b *testing.B, names []string, i int) *cache.Object {
-	b.Helper()
-	pod := cachetest.RealisticPod(i)
-	raw, err := pod.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
-	set := []wire.Pair{{Key: cache.ClusterLabel, Value: "m1"}}
-	for k, v := range pod.Labels {
-		set = append(set, wire.Pair{Key: k, Value: v})
-	}
-	slices.SortFunc(set, func(a, b wire.Pair) int { return cache.Key{Name: a.Key}.Compare(cache.Key{Name: b.Key}) })
-	values := make([]string, len(names))
-	for i, name := range names {
-		values[i] = map[string]string{"spec.nodeName": pod.Spec.NodeName, "status.phase": "Running", "spec.restartPolicy": "Always"}[name]
-	}
-	owner := pod.OwnerReferences[0]
-	return &cache.Object{
-		Key: cache.Key{Namespace: pod.Namespace, Name: pod.Name}, SourceName: pod.Name, Cluster: "m1", UID: pod.UID,
-		RV: uint64(i) + 1, SourceRV: uint64(i), Body: cache.Bytes(raw), //nolint:gosec // a test
-		Labels: compact.MakeLabels(set), Fields: compact.MakeFields(names, values),
-		Origin: &cache.Origin{Node: pod.Spec.NodeName, Owners: []cache.OwnerRef{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID, Controller: true}}},
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
-	"github.com/isthmus-dev/isthmus/pkg/cache/pack"
 )
 
 // Snapshot is one moment of a collection. It never changes.
@@ -25,8 +24,8 @@ func (s *Snapshot) Len() int { return s.count }
 
 // Ascend implements cache.Snapshot.
 func (s *Snapshot) Ascend(from cache.Key, fn func(*cache.Object) bool) {
-	s.walk(from, func(_ *pack.Block, objects []*cache.Object) bool {
-		for _, o := range objects {
+	s.AscendRuns(from, func(r cache.Run) bool {
+		for _, o := range r.All() {
 			if !fn(o) {
 				return false
 			}

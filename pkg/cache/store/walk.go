@@ -8,59 +8,50 @@ import (
 )
 
 // walker visits the objects of a moment in key order: those of the base, but
-// for what has changed since it was packed.
+// for what has changed since it was packed. A block that no change falls into
+// is visited without being read.
 type walker struct {
 	blocks []*pack.Block
-	rest   []*cache.Object // of the block before blocks[0]
-	block  *pack.Block     // the block that rest is the whole of, or nil
-	visit  func(block *pack.Block, objects []*cache.Object) bool
+	rest   []*cache.Object // of the block before blocks[0], as far as it is not visited yet
+	visit  func(cache.Run) bool
 }
 
-// walk calls visit with runs of objects; block is not nil where a run is all
-// that one block has. It stops when visit returns false.
-func (s *Snapshot) walk(from cache.Key, visit func(block *pack.Block, objects []*cache.Object) bool) {
-	w := walker{visit: visit}
-	i := max(s.base.find(from), 0)
-	w.blocks = s.base.blocks[i:]
-	if len(w.blocks) > 0 {
-		all := w.blocks[0].Objects()
-		n := sort.Search(len(all), func(i int) bool { return all[i].Key.Compare(from) >= 0 })
-		w.rest = all[n:]
-		if n == 0 {
-			w.block = w.blocks[0]
+// AscendRuns implements cache.Runs.
+func (s *Snapshot) AscendRuns(from cache.Key, visit func(cache.Run) bool) {
+	w := walker{blocks: s.base.blocks, visit: visit}
+	if i := s.base.find(from); i >= 0 {
+		w.blocks = s.base.blocks[i:]
+		if w.blocks[0].CompareFirst(from) < 0 {
+			w.read()
+			n := sort.Search(len(w.rest), func(i int) bool { return w.rest[i].Key.Compare(from) >= 0 })
+			w.rest = w.rest[n:]
 		}
-		w.blocks = w.blocks[1:]
 	}
 	stopped := false
 	s.hot.AscendGreaterOrEqual(entry{object: &cache.Object{Key: from}}, func(e entry) bool {
 		stopped = !w.until(e)
 		return !stopped
 	})
-	for !stopped && (len(w.rest) > 0 || len(w.blocks) > 0) {
-		stopped = !w.flush(len(w.rest))
-		w.next()
+	if stopped || !w.flush(len(w.rest)) {
+		return
+	}
+	for _, b := range w.blocks {
+		if !visit(cache.Run{Pack: b}) {
+			return
+		}
 	}
 }
 
-// next reads the next block once rest is empty.
-func (w *walker) next() {
-	if len(w.rest) == 0 && len(w.blocks) > 0 {
-		w.block = w.blocks[0]
-		w.rest, w.blocks = w.block.Objects(), w.blocks[1:]
-	}
+// read begins the next block, when rest is empty.
+func (w *walker) read() {
+	w.rest, w.blocks = w.blocks[0].Objects(), w.blocks[1:]
 }
 
 // flush visits the first n objects of rest.
 func (w *walker) flush(n int) bool {
-	run, block := w.rest[:n], w.block
-	if n < len(w.rest) {
-		block = nil
-	}
+	run := w.rest[:n]
 	w.rest = w.rest[n:]
-	if n > 0 {
-		w.block = nil // what remains is not the whole of it
-	}
-	return n == 0 || w.visit(block, run)
+	return n == 0 || w.visit(cache.Run{Objects: run})
 }
 
 // until visits what comes before a change, then the change.
@@ -68,20 +59,23 @@ func (w *walker) until(e entry) bool {
 	key := e.object.Key
 	for {
 		n := sort.Search(len(w.rest), func(i int) bool { return w.rest[i].Key.Compare(key) >= 0 })
-		whole := n == len(w.rest)
 		if !w.flush(n) {
 			return false
 		}
-		if !whole {
+		if len(w.rest) > 0 || len(w.blocks) == 0 || w.blocks[0].CompareFirst(key) > 0 {
 			break
 		}
-		if len(w.blocks) == 0 || w.blocks[0].CompareFirst(key) > 0 {
-			break
+		if len(w.blocks) > 1 && w.blocks[1].CompareFirst(key) <= 0 { // the change is behind this block
+			if !w.visit(cache.Run{Pack: w.blocks[0]}) {
+				return false
+			}
+			w.blocks = w.blocks[1:]
+			continue
 		}
-		w.next()
+		w.read()
 	}
 	if len(w.rest) > 0 && w.rest[0].Key == key {
-		w.rest, w.block = w.rest[1:], nil
+		w.rest = w.rest[1:]
 	}
-	return e.gone || w.visit(nil, []*cache.Object{e.object})
+	return e.gone || w.visit(cache.Run{Objects: []*cache.Object{e.object}})
 }

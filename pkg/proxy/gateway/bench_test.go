@@ -3,21 +3,16 @@ package gateway
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
 // realisticPod is about what a Deployment's Pod is after it has started.
@@ -83,56 +78,6 @@ func (d *discardWriter) WriteHeader(int)     {}
 func (d *discardWriter) Write(p []byte) (int, error) {
 	d.n += len(p)
 	return len(p), nil
-}
-
-func BenchmarkList(b *testing.B) {
-	const n = 2000
-	e := newEndpoint(b)
-	for i := range n {
-		e.pods.log = append(e.pods.log, &cache.Event{Object: benchObject(b, i), RV: uint64(200 + i)})
-	}
-	e.pods.rv = 200 + n
-	server := chain(e.handler)
-	for _, form := range []struct{ name, accept, encoding, query string }{
-		{"protobuf", protobuf, "", ""},
-		{"json", "application/json", "", ""},
-		{"json-gzip", "application/json", "gzip", ""},
-		{"table", tableJSON, "", ""},
-		{"table-none", tableJSON, "", "?includeObject=None"},
-		{"metadata", protobuf + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "", ""},
-		{"metadata-json", partialJSON, "", ""},
-		{"selected", protobuf, "", "?labelSelector=app%3Dweb&fieldSelector=spec.nodeName%3Dnode-3"},
-	} {
-		b.Run(form.name, func(b *testing.B) {
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods"+form.query, nil)
-			r.Header.Set("Accept", form.accept)
-			r.Header.Set("Accept-Encoding", form.encoding)
-			size := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				w := &discardWriter{header: http.Header{}}
-				server.ServeHTTP(w, r)
-				size = w.n
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/object")
-			b.ReportMetric(float64(size)/n, "bytes/object")
-		})
-	}
-}
-
-func benchObject(b *testing.B, i int) *cache.Object {
-	b.Helper()
-	p := realisticPod(i)
-	p.Labels[cache.ClusterLabel] = "m1"
-	p.ResourceVersion = formatRV(uint64(200 + i))
-	raw, err := p.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return &cache.Object{
-		Key: cache.Key{Namespace: p.Namespace, Name: p.Name}, Cluster: "m1", RV: uint64(200 + i),
-		Labels: labels.Set(p.Labels), Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}, Body: cache.Bytes(raw),
-	}
 }
 
 // BenchmarkReference is what a server does that holds decoded objects: it

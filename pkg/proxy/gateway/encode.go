@@ -35,6 +35,11 @@ type encoder interface {
 	// sized says that head needs the sum of itemSize over all items.
 	sized() bool
 	itemSize(o *cache.Object) (int, error)
+	// packSize is that sum for a pack; known is false where its objects have
+	// to be asked.
+	packSize(p cache.Pack) (size int, known bool, err error)
+	// pieces says how parts of a list in this form are kept.
+	pieces() piecePlan
 }
 
 // encoderFor builds the encoder of a kind in a form.
@@ -171,9 +176,31 @@ func (e protoEncoder) item(dst []byte, _ int, o *cache.Object) ([]byte, error) {
 
 func (e protoEncoder) tail(dst []byte, _ int) []byte { return append(dst, envelopeEnd...) }
 
+func (e protoEncoder) packSize(p cache.Pack) (size int, known bool, err error) {
+	switch {
+	case e.form.as != asPartial: // in another version an object is as long
+		return p.Framed(), true, nil
+	case e.kind.encoding == cache.Protobuf:
+		size, err = p.FramedMetadata()
+		return size, true, err
+	}
+	return 0, false, nil
+}
+
+// pieces: without compression the objects are kept in this very form.
+func (e protoEncoder) pieces() piecePlan {
+	plan := piecePlan{form: e.id(), gzip: true}
+	if e.kind.encoding == cache.Protobuf && (e.kind.rewrite == nil || e.form.as == asPartial) {
+		plan.items = func(dst []byte, p cache.Pack) ([]byte, error) {
+			return p.AppendItems(dst, e.form.as == asPartial)
+		}
+	}
+	return plan
+}
+
 func (e protoEncoder) itemSize(o *cache.Object) (int, error) {
 	n := o.Body.Len()
-	if e.form.as == asPartial || e.kind.rewrite != nil {
+	if e.form.as == asPartial {
 		msg, err := e.message(o)
 		if err != nil {
 			return 0, err
@@ -196,6 +223,8 @@ type valueMaker interface {
 	// listHead is a JSON object with all members of the list but its items,
 	// and the name of the member that holds those.
 	listHead(m listMeta) (head []byte, items string, err error)
+	// pieces completes the plan for lists of these values.
+	pieces(p piecePlan) piecePlan
 }
 
 // listHeader is the head of every list but a Table.
@@ -221,6 +250,12 @@ func (v objectValue) value(dst []byte, o *cache.Object, item bool) ([]byte, erro
 	return v.kind.appendJSON(dst, o, item)
 }
 
+// pieces: of a kind that is kept as JSON, the objects are in this very form.
+func (v objectValue) pieces(p piecePlan) piecePlan {
+	p.plain = v.kind.encoding != cache.JSON
+	return p
+}
+
 func (v objectValue) listHead(m listMeta) ([]byte, string, error) {
 	return makeListHead(v.kind.gvk, m)
 }
@@ -236,6 +271,8 @@ func (v partialValue) value(dst []byte, o *cache.Object, _ bool) ([]byte, error)
 	return v.kind.appendPartial(dst, o, v.gv)
 }
 
+func (v partialValue) pieces(p piecePlan) piecePlan { return p }
+
 func (v partialValue) listHead(m listMeta) ([]byte, string, error) {
 	return makeListHead(v.gv.WithKind("PartialObjectMetadata"), m)
 }
@@ -248,8 +285,9 @@ func partialOf(m *metav1.ObjectMeta, gv schema.GroupVersion) *metav1.PartialObje
 // unsized is embedded by the encoders of text.
 type unsized struct{}
 
-func (unsized) sized() bool                         { return false }
-func (unsized) itemSize(*cache.Object) (int, error) { return 0, nil }
+func (unsized) sized() bool                            { return false }
+func (unsized) itemSize(*cache.Object) (int, error)    { return 0, nil }
+func (unsized) packSize(cache.Pack) (int, bool, error) { return 0, false, nil }
 
 // jsonEncoder frames JSON values, indented for people when asked to.
 type jsonEncoder struct {
@@ -260,6 +298,14 @@ type jsonEncoder struct {
 
 func (e jsonEncoder) id() string          { return fmt.Sprintf("json/%t/%s", e.pretty, e.value.id()) }
 func (e jsonEncoder) contentType() string { return runtime.ContentTypeJSON }
+
+// pieces: what is indented is for people to read, a little at a time.
+func (e jsonEncoder) pieces() piecePlan {
+	if e.pretty {
+		return piecePlan{}
+	}
+	return e.value.pieces(piecePlan{form: e.id(), plain: true, gzip: true, separated: true})
+}
 
 func (e jsonEncoder) object(dst []byte, o *cache.Object) ([]byte, error) {
 	if !e.pretty {
@@ -333,6 +379,7 @@ type yamlEncoder struct {
 
 func (e yamlEncoder) id() string          { return "yaml/" + e.value.id() }
 func (e yamlEncoder) contentType() string { return runtime.ContentTypeYAML }
+func (e yamlEncoder) pieces() piecePlan   { return piecePlan{} }
 
 func (e yamlEncoder) object(dst []byte, o *cache.Object) ([]byte, error) {
 	b, err := e.value.value(nil, o, false)

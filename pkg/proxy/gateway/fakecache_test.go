@@ -29,6 +29,8 @@ type fakeCollection struct {
 	gaps    []cache.Gap
 	closed  bool
 	fresh   error
+	// packed, if set, is what every snapshot is.
+	packed func() cache.Snapshot
 }
 
 func newFakeCollection(res cache.Resource) *fakeCollection {
@@ -80,6 +82,8 @@ func (c *fakeCollection) Snapshot(_ context.Context, at cache.Version) (cache.Sn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.packed != nil:
+		return c.packed(), nil
 	case at.RV > c.rv:
 		return nil, cache.ErrTooNew
 	case at.Match == cache.Exact && at.RV < c.floor:

@@ -64,10 +64,10 @@ func (h *Handler) writeWhole(w http.ResponseWriter, r *http.Request, contentType
 	defer body.release()
 	body.announce(len(b))
 	if _, err := body.Write(b); err != nil {
-		return h.abort(r, body, err)
+		return h.abort(r, body.started(), err)
 	}
 	if err := body.Close(); err != nil {
-		return h.abort(r, body, err)
+		return h.abort(r, body.started(), err)
 	}
 	return nil
 }
@@ -86,16 +86,7 @@ func (h *Handler) writeLiveList(w http.ResponseWriter, r *http.Request, info *re
 		}
 		objects = append(objects, o)
 	}
-	p := page{
-		meta: listMeta{ResourceVersion: text(child(list, "metadata"), "resourceVersion")},
-		items: func(yield func(*cache.Object) bool) {
-			for _, o := range objects {
-				if !yield(o) {
-					return
-				}
-			}
-		},
-	}
+	p := pageOf(listMeta{ResourceVersion: text(child(list, "metadata"), "resourceVersion")}, objects)
 	e := encoderFor(h.liveKind(info, strings.TrimSuffix(listKind, "List")), f, h.tables)
 	return h.writeList(w, r, e, p)
 }

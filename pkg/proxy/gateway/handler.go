@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
+	"github.com/isthmus-dev/isthmus/pkg/proxy/gateway/pieces"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
 )
 
@@ -75,6 +76,8 @@ type Options struct {
 	BookmarkInterval time.Duration
 	// WriteTimeout ends a watch whose client does not read.
 	WriteTimeout time.Duration
+	// PieceBytes is how much of what LISTs have encoded is kept for the next.
+	PieceBytes int64
 }
 
 // Handler serves member and dual kinds. It takes RequestInfo and the user from
@@ -83,6 +86,9 @@ type Handler struct {
 	Options
 	kinds  kindTable
 	tables *tableMaker
+	// pieces are encoded parts of lists; seats are for encoding them.
+	pieces *pieces.Cache
+	seats  seats
 	// transports reach the members; the write half uses them.
 	transports *member.Pool
 }
@@ -99,11 +105,15 @@ func New(o Options) *Handler {
 	setDefault(&o.MinRequestTimeout, 30*time.Minute)
 	setDefault(&o.BookmarkInterval, time.Minute)
 	setDefault(&o.WriteTimeout, 60*time.Second)
-	return &Handler{Options: o, tables: newTableMaker(o.Scheme, o.Columns), transports: &member.Pool{}}
+	setDefault(&o.PieceBytes, 64<<20)
+	return &Handler{
+		Options: o, tables: newTableMaker(o.Scheme, o.Columns), transports: &member.Pool{},
+		pieces: pieces.New(o.PieceBytes), seats: newSeats(),
+	}
 }
 
-func setDefault(d *time.Duration, v time.Duration) {
-	if *d == 0 {
+func setDefault[T comparable](d *T, v T) {
+	if *d == *new(T) {
 		*d = v
 	}
 }

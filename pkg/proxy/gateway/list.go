@@ -148,59 +148,11 @@ func (h *Handler) completeness(c cache.Collection, s *selection, strict bool) ([
 	return gaps, notLoadedOf(gaps)
 }
 
-// chunk is how many bytes are gathered before they are written.
-const chunk = 64 << 10
-
-// writeList streams a page. After the first byte an error can only end the
-// connection, which the client notices, as the body lacks its end.
-func (h *Handler) writeList(w http.ResponseWriter, r *http.Request, e encoder, p page) error {
-	size := 0
-	if e.sized() {
-		for o := range p.items {
-			n, err := e.itemSize(o)
-			if err != nil {
-				return err
-			}
-			size += n
-		}
-	}
-	buf, err := e.head(make([]byte, 0, chunk+chunk/4), p.meta, size)
-	if err != nil {
-		return err
-	}
-	body := newBody(w, r, e.contentType(), http.StatusOK)
-	if e.sized() {
-		body.announce(len(buf) + size + len(e.tail(nil, 0)))
-	}
-	defer body.release()
-	i := 0
-	for o := range p.items {
-		if buf, err = e.item(buf, i, o); err != nil {
-			return h.abort(r, body, err)
-		}
-		i++
-		if len(buf) < chunk {
-			continue
-		}
-		if _, err = body.Write(buf); err != nil {
-			return h.abort(r, body, err)
-		}
-		buf = buf[:0]
-	}
-	if _, err = body.Write(e.tail(buf, i)); err != nil {
-		return h.abort(r, body, err)
-	}
-	if err := body.Close(); err != nil {
-		return h.abort(r, body, err)
-	}
-	return nil
-}
-
 // abort ends an answer that cannot be completed: with a Status when nothing
 // has been sent, else by cutting the connection, so that a part never passes
 // for the whole.
-func (h *Handler) abort(r *http.Request, body *body, err error) error {
-	if !body.started() {
+func (h *Handler) abort(r *http.Request, started bool, err error) error {
+	if !started {
 		return err
 	}
 	if r.Context().Err() == nil {

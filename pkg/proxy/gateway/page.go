@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,29 +78,40 @@ func decodePosition(token string, namespaced bool) (position, error) {
 	return p, nil
 }
 
-// objects walks the matching objects of a snapshot from a key on.
-func (s *selection) objects(snap cache.Snapshot, from cache.Key, namespaced bool) iter.Seq[*cache.Object] {
-	if first := (cache.Key{Namespace: s.namespace}); s.namespace != "" && from.Compare(first) < 0 {
-		from = first
-	}
-	key, single := s.single(namespaced)
-	if single && from.Compare(key) < 0 {
-		from = key
-	}
-	return func(yield func(*cache.Object) bool) {
-		snap.Ascend(from, func(o *cache.Object) bool {
-			if s.namespace != "" && o.Key.Namespace != s.namespace || single && o.Key != key {
-				return false
+// page is one answer of a LIST: its metadata and its items, which can be walked
+// more than once.
+type page struct {
+	meta listMeta
+	runs iter.Seq[cache.Run]
+	held []cache.Run // what runs walks, where that is held
+}
+
+// hold keeps the runs, so that they need not be looked for again.
+func (p *page) hold() {
+	p.held = slices.Collect(p.runs)
+	p.runs = slices.Values(p.held)
+}
+
+// consume walks the runs for the last time, and lets go of each behind it: an
+// object that has been unpacked keeps its neighbours unpacked too.
+func (p *page) consume() iter.Seq[cache.Run] {
+	return func(yield func(cache.Run) bool) {
+		i := 0
+		for run := range p.runs {
+			if !yield(run) {
+				return
 			}
-			return !s.matches(o) || yield(o)
-		})
+			if i < len(p.held) {
+				p.held[i] = cache.Run{}
+			}
+			i++
+		}
 	}
 }
 
-// page is one answer of a LIST: its metadata and its items.
-type page struct {
-	meta  listMeta
-	items iter.Seq[*cache.Object]
+// pageOf is a page of objects that are all there.
+func pageOf(meta listMeta, objects []*cache.Object) page {
+	return page{meta: meta, runs: func(yield func(cache.Run) bool) { yield(cache.Run{Objects: objects}) }}
 }
 
 // bufferedLimit is up to how many objects of a page are held while it is made;
@@ -117,36 +129,33 @@ type pageCutter struct {
 // whole is the list without limit from a position on.
 func (p pageCutter) whole(at position) page {
 	return page{
-		meta:  listMeta{ResourceVersion: formatRV(p.rv)},
-		items: p.selection.objects(p.snap, at.from, p.namespaced),
+		meta: listMeta{ResourceVersion: formatRV(p.rv)},
+		runs: p.selection.runs(p.snap, at.from, p.namespaced),
 	}
 }
 
 // cut is the page of at most limit objects from a position on.
 func (p pageCutter) cut(at position, limit int64) (page, error) {
 	out := page{meta: listMeta{ResourceVersion: formatRV(p.rv)}}
-	all := p.selection.objects(p.snap, at.from, p.namespaced)
-	var held []*cache.Object
-	var n int64
-	var last cache.Key
-	more := false
-	for o := range all {
-		if n == limit {
-			more = true
-			break
-		}
-		if limit <= bufferedLimit {
-			held = append(held, o)
-		}
-		last = o.Key
-		n++
-	}
-	out.items = firstOf(all, limit)
+	// One more than fit says whether anything follows.
+	out.runs = firstOf(p.selection.runs(p.snap, at.from, p.namespaced), limit+1)
 	if limit <= bufferedLimit {
-		out.items = sliceOf(held)
+		out.hold()
 	}
-	if !more {
+	n := int64(0)
+	for run := range out.runs {
+		n += int64(run.Len())
+	}
+	if n <= limit {
 		return out, nil
+	}
+	n, out.runs = limit, firstOf(out.runs, limit)
+	if limit <= bufferedLimit {
+		out.hold()
+	}
+	var last cache.Run
+	for run := range out.runs {
+		last = run
 	}
 	var left *int64
 	if p.selection.everything() {
@@ -154,7 +163,8 @@ func (p pageCutter) cut(at position, limit int64) (page, error) {
 		left = &remaining
 		out.meta.RemainingItemCount = left
 	}
-	token, err := encodePosition(p.rv, last, p.namespaced, left)
+	objects := last.All()
+	token, err := encodePosition(p.rv, objects[len(objects)-1].Key, p.namespaced, left)
 	if err != nil {
 		return page{}, apierrors.NewInternalError(err)
 	}
@@ -171,29 +181,8 @@ func (p pageCutter) remaining(at position, n int64) int64 {
 		return int64(p.snap.Len()) - n
 	}
 	total := int64(0)
-	for range p.selection.objects(p.snap, at.from, p.namespaced) {
-		total++
+	for run := range p.selection.runs(p.snap, at.from, p.namespaced) {
+		total += int64(run.Len())
 	}
 	return total - n
-}
-
-func sliceOf(held []*cache.Object) iter.Seq[*cache.Object] {
-	return func(yield func(*cache.Object) bool) {
-		for _, o := range held {
-			if !yield(o) {
-				return
-			}
-		}
-	}
-}
-
-func firstOf(all iter.Seq[*cache.Object], limit int64) iter.Seq[*cache.Object] {
-	return func(yield func(*cache.Object) bool) {
-		n := int64(0)
-		for o := range all {
-			if n++; n > limit || !yield(o) {
-				return
-			}
-		}
-	}
 }

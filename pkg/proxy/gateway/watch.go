@@ -229,7 +229,7 @@ func (x *watchStream) sendInitial(ctx context.Context) error {
 	}
 	var buf []byte
 	var err error
-	for o := range x.query.selection.objects(x.initial, cache.Key{}, x.kind.namespaced) {
+	for o := range objectsOf(x.query.selection.runs(x.initial, cache.Key{}, x.kind.namespaced)) {
 		if err := x.permit(o.Cluster); err != nil {
 			return err
 		}

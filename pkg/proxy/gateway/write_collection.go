@@ -49,7 +49,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	if err != nil {
 		return err
 	}
-	objects := slices.Collect(p.items)
+	objects := slices.Collect(objectsOf(p.runs))
 	results := h.deleteAll(r, info, c, objects, options)
 	gaps := q.selection.gaps(c.Gaps())
 	failures := results.failures()
@@ -63,7 +63,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	}
 	setClusters(w, results.clusters()...)
 	// A list of what was deleted, as kube-apiserver answers.
-	deleted := page{meta: listMeta{ResourceVersion: p.meta.ResourceVersion}, items: slices.Values(objects)}
+	deleted := pageOf(listMeta{ResourceVersion: p.meta.ResourceVersion}, objects)
 	return h.writeList(w, r, encoderFor(k, f, h.tables), deleted)
 }
 
