@@ -75,20 +75,21 @@ func listSize(e encoder, p *page) (size int, err error) {
 		return 0, nil
 	}
 	var found []cache.Run
-	objects := 0
+	objects, held := 0, true
 	for run := range p.runs {
 		n, err := runSize(e, run)
 		if err != nil {
 			return 0, err
 		}
 		size += n
-		if objects += len(run.Objects); objects <= bufferedLimit {
+		objects += len(run.Objects)
+		if held = held && objects <= bufferedLimit && len(found) < bufferedLimit; held {
 			found = append(found, run)
 		} else {
 			found = nil
 		}
 	}
-	if objects <= bufferedLimit {
+	if held {
 		p.held, p.runs = found, slices.Values(found)
 	}
 	return size, nil
