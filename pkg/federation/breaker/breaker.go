@@ -60,11 +60,12 @@ type Removal struct {
 	// Decision names the placement that the removal follows from, and Surplus
 	// says that the template has all that it wants without what is removed.
 	// From is the placement before that one.
-	// Returned says that Decision is the placement that there was before From;
-	// unlike what is counted, that outlives a restart.
 	Decision, From string
 	Surplus        bool
-	Returned       bool
+	// Returned is set where Decision is the placement that there was before
+	// From: it is when From was decided. Unlike what is counted, that outlives a
+	// restart.
+	Returned time.Time
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -291,11 +292,11 @@ func (b *Breaker) returns(r Removal) bool {
 }
 
 // putBack: while derived removals are stopped, the placement goes back to what
-// it was before the last change.
+// it was before the change that may have stopped them.
 func (b *Breaker) putBack(r Removal) bool {
-	stopped := func(id string) bool { return id == string(Derived) || strings.HasPrefix(id, string(Derived)+"@") }
-	for id := range b.trips {
-		if r.Returned && stopped(id) {
+	for id, t := range b.trips {
+		derived := id == string(Derived) || strings.HasPrefix(id, string(Derived)+"@")
+		if derived && r.Returned.After(t.Since.Add(-b.limits.Window)) {
 			return true
 		}
 	}

@@ -340,7 +340,7 @@ func TestLimitsHold(t *testing.T) {
 func TestPuttingBackAfterARestart(t *testing.T) {
 	b := New(DefaultLimits())
 	fleet, cluster := sizes(2000)
-	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50", From: "m1=100", Returned: true, Surplus: true}
+	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50", From: "m1=100", Returned: start.Add(-time.Minute), Surplus: true}
 	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
 		t.Errorf("%v where nothing was stopped before: it is a change like any other", v)
 	}
@@ -356,7 +356,8 @@ func TestPuttingBackAfterARestart(t *testing.T) {
 	}{
 		"put back":         {func(*Removal) {}, Go},
 		"not surplus":      {func(r *Removal) { r.Surplus = false }, Wait},
-		"a third one":      {func(r *Removal) { r.Returned = false }, Wait},
+		"a third one":      {func(r *Removal) { r.Returned = time.Time{} }, Wait},
+		"to what was once": {func(r *Removal) { r.Returned = start.Add(-time.Hour) }, Wait},
 		"another template": {func(r *Removal) { r.Template = "other" }, Go},
 		"not derived":      {func(r *Removal) { r.Class, r.Amount.Replicas = Asked, 5000; r.Template = "x" }, Go}, // alone
 	} {

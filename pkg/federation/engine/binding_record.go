@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -70,10 +71,11 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	delete(out.Annotations, deletedTemplate)
 	out.Spec = *want
 	if b != nil && b.Spec.Resource.UID == out.Spec.Resource.UID {
-		noteMove(&out.ObjectMeta, b.Spec.Clusters, out.Spec.Clusters)
+		if err := noteMove(&out.ObjectMeta, b.Spec.Clusters, out.Spec.Clusters, time.Now()); err != nil {
+			return nil, err
+		}
 	} else {
-		delete(out.Annotations, placementBefore)
-		delete(out.Annotations, placementReturned)
+		delete(out.Annotations, placementMove)
 	}
 	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
 		equality.Semantic.DeepEqual(b.Labels, out.Labels) && equality.Semantic.DeepEqual(b.Annotations, out.Annotations) {
@@ -103,26 +105,43 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	return stored, nil
 }
 
-// On a binding: the placement before the present one, and whether the present
-// one is again what there was before that. So a mistake that is put right is
-// known as such after a restart as well.
-const (
-	placementBefore   = "isthmus.dev/placement-before"
-	placementReturned = "isthmus.dev/placement-returned"
-)
+// placementMove, on a binding, is how its placement came about. So a mistake
+// that is put right is known as such after a restart as well.
+const placementMove = "isthmus.dev/placement-move"
+
+// move is the last change of a placement.
+type move struct {
+	// From is the placement before, Since when the present one was decided.
+	From  string    `json:"from,omitempty"`
+	Since time.Time `json:"since"`
+	// Returned is when From was decided, where the present placement is the one
+	// before that. Going there once more is no return.
+	Returned time.Time `json:"returned,omitzero"`
+}
+
+func moveOf(meta *metav1.ObjectMeta) (m move) {
+	if json.Unmarshal([]byte(meta.Annotations[placementMove]), &m) != nil {
+		return move{} // as if nothing were known, which stops more
+	}
+	return m
+}
 
 // noteMove writes down from where a placement moves.
-func noteMove(meta *metav1.ObjectMeta, from, to []workv1alpha2.TargetCluster) {
+func noteMove(meta *metav1.ObjectMeta, from, to []workv1alpha2.TargetCluster, now time.Time) error {
 	was, is := where(targetsOf(from)), where(targetsOf(to))
 	if was == is {
-		return
+		return nil
 	}
-	returned := is != "" && meta.Annotations[placementBefore] == is
-	delete(meta.Annotations, placementReturned)
-	if returned {
-		metav1.SetMetaDataAnnotation(meta, placementReturned, "true")
+	last, next := moveOf(meta), move{From: was, Since: now.UTC().Truncate(time.Second)}
+	if is != "" && is == last.From && last.Returned.IsZero() {
+		next.Returned = last.Since
 	}
-	metav1.SetMetaDataAnnotation(meta, placementBefore, was)
+	b, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("move of the placement: %w", err)
+	}
+	metav1.SetMetaDataAnnotation(meta, placementMove, string(b))
+	return nil
 }
 
 func targetsOf(clusters []workv1alpha2.TargetCluster) map[string]int32 {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,28 +53,37 @@ func TestMovesAreNoted(t *testing.T) {
 		return []workv1alpha2.TargetCluster{{Name: "m2", Replicas: m2}, {Name: "m1", Replicas: m1}}
 	}
 	var meta metav1.ObjectMeta
-	for _, step := range []struct {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i, step := range []struct {
 		name     string
 		from, to []workv1alpha2.TargetCluster
 		before   string
-		returned bool
+		returned int // the step that is taken back, counted from 1
 	}{
-		{"placed", nil, at(5, 5), "", false},
-		{"nothing moves", at(5, 5), at(5, 5), "", false},
-		{"a mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", false},
-		{"decided again", at(10, 0), at(10, 0), "m1=5,m2=5,", false},
-		{"put right", at(10, 0), at(5, 5), "m1=10,m2=0,", true},
-		{"decided again", at(5, 5), at(5, 5), "m1=10,m2=0,", true},
-		{"to a third one", at(5, 5), at(4, 6), "m1=5,m2=5,", false},
-		{"nowhere", at(4, 6), nil, "m1=4,m2=6,", false},
-		{"back from nowhere", nil, at(4, 6), "", true},
+		{"placed", nil, at(5, 5), "", 0},
+		{"nothing moves", at(5, 5), at(5, 5), "", 0},
+		{"nowhere", at(5, 5), nil, "m1=5,m2=5,", 0},
+		{"placed again", nil, at(5, 5), "", 3},
+		{"a mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", 0},
+		{"decided again", at(10, 0), at(10, 0), "m1=5,m2=5,", 0},
+		{"put right", at(10, 0), at(5, 5), "m1=10,m2=0,", 5},
+		{"decided again", at(5, 5), at(5, 5), "m1=10,m2=0,", 5},
+		{"the same mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", 0},
+		{"put right again", at(10, 0), at(5, 5), "m1=10,m2=0,", 9},
+		{"to a third one", at(5, 5), at(4, 6), "m1=5,m2=5,", 0},
+		{"nowhere", at(4, 6), nil, "m1=4,m2=6,", 0},
+		{"back from nowhere", nil, at(4, 6), "", 12},
 	} {
-		noteMove(&meta, step.from, step.to)
-		if got := meta.Annotations[placementBefore]; got != step.before {
-			t.Errorf("%s: before is %q, want %q", step.name, got, step.before)
+		now := start.Add(time.Duration(i+1) * time.Minute)
+		if err := noteMove(&meta, step.from, step.to, now); err != nil {
+			t.Fatal(err)
 		}
-		if got := meta.Annotations[placementReturned] == "true"; got != step.returned {
-			t.Errorf("%s: returned is %v", step.name, got)
+		want := time.Time{}
+		if step.returned > 0 {
+			want = start.Add(time.Duration(step.returned) * time.Minute)
+		}
+		if got := moveOf(&meta); got.From != step.before || !got.Returned.Equal(want) {
+			t.Errorf("%s: %+v, want from %q, returned %s", step.name, got, step.before, want)
 		}
 	}
 }

@@ -35,8 +35,8 @@ type decision struct {
 	content    uint64
 	generation int64
 	targets    map[string]int32
-	from       string // the placement before
-	returned   bool   // the placement is the one before from
+	from       string    // the placement before
+	returned   time.Time // when from was decided, where the placement is the one before it
 	divided    bool
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
@@ -162,7 +162,8 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
-	d.from, d.returned = b.Annotations[placementBefore], b.Annotations[placementReturned] == "true"
+	came := moveOf(&b.ObjectMeta)
+	d.from, d.returned = came.From, came.Returned
 	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
 	if len(d.targets) > 0 && !t.finalized() {
 		// The change comes back as an event, with the finalizer in place.
