@@ -41,7 +41,8 @@ func sourceKey(dir string) (string, error) {
 			return err
 		}
 		name := entry.Name()
-		source := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") || name == "go.mod" || name == "go.sum"
+		source := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") ||
+			name == "go.mod" || name == "go.sum" || name == "package.json" || name == "package-lock.json"
 		if entry.IsDir() || !source {
 			return nil
 		}

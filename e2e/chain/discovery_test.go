@@ -99,15 +99,25 @@ func TestServedGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := map[string]bool{}
+	// The plain document of a version as well as the aggregated one.
+	plain, err := client.ServerResourcesForGroupVersion("cluster.karmada.io/v1alpha1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range plain.APIResources {
+		served["plain "+r.Name] = true
+	}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
 			served[list.GroupVersion+" "+r.Kind] = true
+			served[list.GroupVersion+" "+r.Name] = true
 		}
 	}
 	for _, want := range []string{
 		"policy.karmada.io/v1alpha1 PropagationPolicy", "policy.karmada.io/v1alpha1 ClusterPropagationPolicy",
 		"policy.karmada.io/v1alpha1 OverridePolicy", "policy.karmada.io/v1alpha1 ClusterOverridePolicy",
-		"cluster.karmada.io/v1alpha1 Cluster",
+		"cluster.karmada.io/v1alpha1 Cluster", "cluster.karmada.io/v1alpha1 clusters/proxy", "cluster.karmada.io/v1alpha1 clusters/status",
+		"plain clusters", "plain clusters/proxy", "plain clusters/status",
 		"work.karmada.io/v1alpha2 ResourceBinding", "work.karmada.io/v1alpha2 ClusterResourceBinding",
 		"apps/v1 ReplicaSet", "v1 Pod", "v1 Event", "events.k8s.io/v1 Event", "metrics.k8s.io/v1beta1 PodMetrics",
 	} {

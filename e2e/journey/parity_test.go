@@ -34,8 +34,15 @@ func TestKubectlParity(t *testing.T) {
 		allowed[d.Command] = d
 	}
 	bin := t.TempDir()
-	if err := os.Symlink(world.plain.Artifacts().Path("kubectl"), filepath.Join(bin, "kubectl")); err != nil {
+	set := world.plain.Artifacts()
+	helm, err := set.EnsureClient(t.Context(), "helm", t.Logf)
+	if err != nil {
 		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"kubectl": set.Path("kubectl"), "helm": helm} {
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, group := range groups {
 		t.Run(group.Name, func(t *testing.T) {
@@ -105,6 +112,10 @@ func (s side) shell(t *testing.T, bin string, c parity.Command) labtest.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 	defer cancel()
-	script := fmt.Sprintf("exec 2>&1; cd %q; export PATH=%q:$PATH HOME=%q NS=%q\n%s", s.dir, bin, s.dir, s.ns, c.Run)
+	charts, err := filepath.Abs("charts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("exec 2>&1; cd %q; export PATH=%q:$PATH HOME=%q NS=%q CHARTS=%q\n%s", s.dir, bin, s.dir, s.ns, charts, c.Run)
 	return labtest.Run(ctx, t, s.kubeconfig, c.Stdin, "bash", "-c", script)
 }

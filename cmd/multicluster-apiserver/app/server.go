@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/registry/inert"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
+	"github.com/isthmus-dev/isthmus/pkg/registry/subresources"
 )
 
 // server is the endpoint: kube-apiserver's own chain with the router inside,
@@ -61,8 +62,11 @@ func newServer(ctx context.Context, completed kubeoptions.CompletedOptions, o *O
 	}
 	build := config.Aggregator.GenericConfig.BuildHandlerChainFunc
 	config.Aggregator.GenericConfig.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		api = subresources.Handler(api, c.Serializer)
 		return proxy.MarkLoopback(build(s.system.router.Wrap(api), c), s.loopback.BearerToken, gatewayCA)
 	}
+	custom := config.ApiExtensions.GenericConfig
+	custom.AggregatedDiscoveryGroupManager = subresources.Manager(custom.AggregatedDiscoveryGroupManager)
 	if err := inert.Webhooks(config.KubeAPIs.ControlPlane.VersionedInformers); err != nil {
 		return nil, err
 	}

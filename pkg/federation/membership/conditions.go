@@ -38,6 +38,8 @@ type findings struct {
 	// applyVerdict is Unauthorized or Forbidden when the member treats the
 	// apply identity so.
 	applyVerdict Verdict
+	// impersonateProblem is why users cannot be impersonated, where they are to be.
+	impersonateProblem error
 	generation   int64
 }
 
@@ -140,6 +142,10 @@ func credentialsCondition(f findings, now time.Time) metav1.Condition {
 	if c.Status == metav1.ConditionTrue && f.applyVerdict != VerdictReady {
 		c.Status, c.Reason = metav1.ConditionFalse, f.applyVerdict.Reason()
 		c.Message = "the member does not accept the apply identity: write valid credentials to the Secret NAME-apply, or join it again"
+	}
+	if c.Status == metav1.ConditionTrue && f.impersonateProblem != nil {
+		c.Status, c.Reason = metav1.ConditionFalse, VerdictInvalidCredentials.Reason()
+		c.Message = "users are not let through, spec.impersonatorSecretRef: " + excerpt([]byte(f.impersonateProblem.Error()))
 	}
 	return withExpiry(c, f.credentials, now)
 }

@@ -50,6 +50,11 @@ func TestConditions(t *testing.T) {
 			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False Unauthorized"},
 			"apply",
 		},
+		"users cannot be impersonated": {
+			findings{health: seen(VerdictReady), impersonateProblem: ErrNoCredentials},
+			map[string]string{"Ready": "True ClusterReady", "CredentialsValid": "False InvalidCredentials"},
+			"impersonatorSecretRef",
+		},
 		"healthy but not loaded": {
 			findings{health: seen(VerdictReady), sync: &syncState{message: "12 of 14 kinds"}},
 			map[string]string{"CacheSynced": "False NotSynced", "Ready": "True ClusterReady"},

@@ -29,8 +29,9 @@ type Member struct {
 	// pointers mean the same connection: a rotated token changes neither.
 	Read, Apply *rest.Config
 	// Impersonate is an identity that may impersonate users, where the
-	// Cluster names one.
+	// Cluster names one (ForUsers); nil then, too, while it is not usable.
 	Impersonate *rest.Config
+	ForUsers    bool
 
 	// Ready follows the API's health with thresholds both ways.
 	Ready bool

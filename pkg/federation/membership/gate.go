@@ -115,8 +115,8 @@ type gate struct {
 
 // RoundTrip implements http.RoundTripper.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Host != g.host {
-		// A redirect must not carry the token away.
+	if req.URL.Host != g.host || req.URL.Scheme != "https" {
+		// A redirect must not carry the token away, nor show it on the way.
 		return nil, refuse(req, fmt.Errorf("%w: %s", ErrForeignHost, req.URL.Host))
 	}
 	if err := g.trust.allow(req.Context()); err != nil {

@@ -51,6 +51,8 @@ type desired struct {
 	apply       *way // nil: the read identity applies too
 	impersonate *way
 	problem     error // why there is no way
+
+	impersonateProblem error // why there is none for users
 }
 
 // link is the live side of one member: its connections, its health.

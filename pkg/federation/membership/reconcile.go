@@ -72,7 +72,7 @@ func (c *Controller) desiredOf(cluster *v1alpha1.Cluster) desired {
 		}
 	}
 	if ref := cluster.Spec.ImpersonatorSecretRef; ref != nil {
-		want.impersonate, want.problem = c.wayBy(cluster, ref.Namespace, ref.Name)
+		want.impersonate, want.impersonateProblem = c.wayBy(cluster, ref.Namespace, ref.Name)
 	}
 	return want
 }
@@ -263,6 +263,7 @@ func (l *link) findings() findings {
 	if l.applySeen.verdict == VerdictUnauthorized || l.applySeen.verdict == VerdictForbidden {
 		f.applyVerdict = l.applySeen.verdict
 	}
+	f.impersonateProblem = l.want.impersonateProblem
 	return f
 }
 
@@ -299,5 +300,6 @@ func memberOf(cluster *v1alpha1.Cluster, l *link) (Member, bool) {
 	if l.impersonate != nil {
 		m.Impersonate = l.impersonate.config
 	}
+	m.ForUsers = cluster.Spec.ImpersonatorSecretRef != nil
 	return m, true
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"sync"
 	"time"
 )
@@ -120,13 +122,48 @@ func (c *guardedConn) Read(p []byte) (int, error) {
 type acceptOnHijack struct {
 	http.ResponseWriter
 	guard *guard
+	// unauthorized answers instead of a member that refuses our credentials.
+	unauthorized func(http.ResponseWriter)
 }
 
 func (w acceptOnHijack) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := w.guard.accept(); err != nil {
 		return nil, nil, err
 	}
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &answeredConn{Conn: conn, unauthorized: w.unauthorized}, buf, nil
 }
 
 func (w acceptOnHijack) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// answeredConn is a client's connection to which the member's answer is written
+// as it came. A 401 speaks of our credentials; the client would read it as one
+// about its own.
+type answeredConn struct {
+	net.Conn
+	unauthorized func(http.ResponseWriter)
+	begun        bool
+}
+
+var statusUnauthorized = regexp.MustCompile(`^HTTP/1\.[01] 401\b`)
+
+func (c *answeredConn) Write(p []byte) (int, error) {
+	if c.begun || len(p) == 0 {
+		return c.Conn.Write(p)
+	}
+	c.begun = true
+	if !statusUnauthorized.Match(p) {
+		return c.Conn.Write(p)
+	}
+	answer := httptest.NewRecorder()
+	c.unauthorized(answer)
+	result := answer.Result() //nolint:bodyclose // of a recorder
+	result.Close = true
+	if err := result.Write(c.Conn); err != nil {
+		return 0, err
+	}
+	return 0, ErrCredentials
+}

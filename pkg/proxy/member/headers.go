@@ -132,7 +132,13 @@ var answerHeaders = []string{
 	"Alt-Svc", "Audit-Id", "Strict-Transport-Security", "Www-Authenticate", "Proxy-Authenticate",
 	"X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid",
 	"Connection", "Proxy-Connection", "Keep-Alive",
+	// What runs in a member must not open the endpoint to other sites.
+	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Allow-Methods",
+	"Access-Control-Allow-Headers", "Access-Control-Expose-Headers", "Access-Control-Max-Age", "Clear-Site-Data",
 }
+
+// ownPrefix begins the headers in which this endpoint itself speaks.
+const ownPrefix = "X-Isthmus-"
 
 // CleanAnswer removes the headers of a member's answer that end here.
 func CleanAnswer(h http.Header) {
@@ -140,7 +146,7 @@ func CleanAnswer(h http.Header) {
 		h.Del(key)
 	}
 	for key := range h {
-		if strings.HasPrefix(key, "Impersonate-") || strings.HasPrefix(key, "X-Remote-") {
+		if strings.HasPrefix(key, "Impersonate-") || strings.HasPrefix(key, "X-Remote-") || strings.HasPrefix(key, ownPrefix) {
 			delete(h, key)
 		}
 	}

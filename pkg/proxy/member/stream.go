@@ -107,7 +107,9 @@ func (t *Transport) streamUpgrade(w http.ResponseWriter, r *http.Request, target
 	h := utilproxy.NewUpgradeAwareHandler(target, t.rt, false, true, responder{t, f.Fail})
 	h.UpgradeTransport = t.upgrade
 	h.UseLocationHost = true
-	h.ServeHTTP(acceptOnHijack{w, g}, r.WithContext(ctx))
+	h.ServeHTTP(acceptOnHijack{w, g, func(w http.ResponseWriter) {
+		f.Fail(w, r, &UnreachableError{Cluster: t.name, Err: ErrCredentials})
+	}}, r.WithContext(ctx))
 }
 
 // endOnShutdown ends a stream that has no end of its own when the server is
@@ -129,16 +131,13 @@ func (t *Transport) streamPlain(w http.ResponseWriter, r *http.Request, target *
 	defer cancel()
 	go endOnShutdown(ctx, cancel)
 	sent := new(atomic.Bool)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
-	})
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = target
 			p.Out.Host = target.Host
 			p.SetXForwarded()
 		},
-		Transport:      roundTripperFunc(t.roundTrip),
+		Transport:      roundTripperFunc(func(r *http.Request) (*http.Response, error) { return t.roundTrip(withoutInterim(r, sent)) }),
 		FlushInterval:  -1,
 		ErrorLog:       log.New(io.Discard, "", 0),
 		ModifyResponse: func(resp *http.Response) error { return t.checkAnswer(resp, f) },
@@ -167,6 +166,26 @@ func (t *Transport) recoverAbort(ctx context.Context) {
 		klog.FromContext(ctx).V(4).Info("Answer of member broke off", "cluster", string(t.name))
 	}
 	panic(p)
+}
+
+// withoutInterim drops what would hand interim answers (1xx) of a member to the
+// client: they would pass for the answer in the audit event and for the time
+// limit, and take the headers away that were set before.
+func withoutInterim(r *http.Request, sent *atomic.Bool) *http.Request {
+	return r.WithContext(httptrace.WithClientTrace(untraced{r.Context()}, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	}))
+}
+
+// untraced hides the hooks that were put into a context so far.
+type untraced struct{ context.Context }
+
+func (c untraced) Value(key any) any {
+	value := c.Context.Value(key)
+	if _, trace := value.(*httptrace.ClientTrace); trace {
+		return nil
+	}
+	return value
 }
 
 type roundTripperFunc func(*http.Request) (*http.Response, error)

@@ -255,7 +255,7 @@ func TestUpgradeCarriesBytes(t *testing.T) {
 // A refused upgrade must leave no connection on which the client could go on
 // with our credentials.
 func TestRefusedUpgradeEndsTheConnection(t *testing.T) {
-	for name, code := range map[string]int{"error": http.StatusForbidden, "success": http.StatusOK, "redirect": http.StatusFound} {
+	for name, code := range map[string]int{"error": http.StatusForbidden, "success": http.StatusOK, "redirect": http.StatusFound, "credentials": http.StatusUnauthorized} {
 		t.Run(name, func(t *testing.T) {
 			var requests atomic.Int32
 			_, config := newMember(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -267,7 +267,7 @@ func TestRefusedUpgradeEndsTheConnection(t *testing.T) {
 			s := serveStream(t, newTransport(t, config), Forward{})
 			conn, in := raw(t, s, upgradeRequest+"GET /api/v1/secrets HTTP/1.1\r\nHost: m\r\n\r\n")
 			resp, err := http.ReadResponse(in, nil)
-			if err != nil || resp.StatusCode == http.StatusSwitchingProtocols || resp.StatusCode < 400 {
+			if err != nil || resp.StatusCode == http.StatusSwitchingProtocols || resp.StatusCode < 400 || resp.StatusCode == http.StatusUnauthorized {
 				t.Fatalf("%v %v", resp, err)
 			}
 			io.Copy(io.Discard, resp.Body)

@@ -304,9 +304,16 @@ func (d directory) controlPlane() gateway.Member {
 	return gateway.Member{Order: controlPlaneOrder, Ready: true, EverSynced: true, Config: d.f.cfg.ControlPlane, Impersonate: true}
 }
 
+// present routes as the user where the Cluster asks for it. Without a usable
+// identity for that there is no way then: the one that reads may do more than
+// the user.
 func present(m membership.Member) gateway.Member {
-	return gateway.Member{
+	out := gateway.Member{
 		Name: cache.ClusterName(m.Name), UID: string(m.UID), Order: m.Order,
 		Ready: m.Ready, EverSynced: m.EverSynced, Config: m.Read,
 	}
+	if m.ForUsers {
+		out.Config, out.Impersonate = m.Impersonate, true
+	}
+	return out
 }

@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
+	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
@@ -35,6 +37,27 @@ func TestParseResources(t *testing.T) {
 		got, err := ParseResources(tt.in)
 		if (err != nil) != tt.bad || !slices.Equal(got, tt.want) {
 			t.Errorf("%q: got %+v, %v", tt.in, got, err)
+		}
+	}
+}
+
+// A member that is to see users never sees the identity that reads instead.
+func TestUsersAreImpersonated(t *testing.T) {
+	read, users := &rest.Config{Host: "read"}, &rest.Config{Host: "users"}
+	for name, c := range map[string]struct {
+		member      membership.Member
+		want        *rest.Config
+		impersonate bool
+	}{
+		"as ourselves":    {membership.Member{Read: read}, read, false},
+		"as users":        {membership.Member{Read: read, Impersonate: users, ForUsers: true}, users, true},
+		"not possible":    {membership.Member{Read: read, ForUsers: true}, nil, true},
+		"not asked for":   {membership.Member{Read: read, Impersonate: users}, read, false},
+		"no way at all":   {membership.Member{}, nil, false},
+		"only for people": {membership.Member{Impersonate: users, ForUsers: true}, users, true},
+	} {
+		if got := present(c.member); got.Config != c.want || got.Impersonate != c.impersonate {
+			t.Errorf("%s: %v, impersonated %v", name, got.Config, got.Impersonate)
 		}
 	}
 }
