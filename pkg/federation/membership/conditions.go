@@ -40,7 +40,7 @@ type findings struct {
 	applyVerdict Verdict
 	// impersonateProblem is why users cannot be impersonated, where they are to be.
 	impersonateProblem error
-	generation   int64
+	generation         int64
 }
 
 // apiFinding says how complete the discovery was.
