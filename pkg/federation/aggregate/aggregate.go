@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +40,8 @@ type Part struct {
 	// longer than the grace period: what it reported is not counted as
 	// available, and it holds nothing up.
 	StaleSince string
+	// Health of the copy: Healthy, Unhealthy or Unknown.
+	Health string
 }
 
 // outdated: what the status calls updated is not.
@@ -164,6 +167,11 @@ func number(m map[string]any, field string) int64 {
 		return int64(n)
 	case float64:
 		return int64(n)
+	case string: // as some kinds write their observedGeneration
+		i, err := strconv.ParseInt(n, 10, 64)
+		if err == nil {
+			return i
+		}
 	}
 	return 0
 }

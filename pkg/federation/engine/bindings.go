@@ -277,7 +277,11 @@ func (b *bindingCache) seen(key marks.Key, u *unstructured.Unstructured) (*bindi
 
 // storeStatus replaces the status of a binding.
 func (b *bindingCache) storeStatus(ctx context.Context, key marks.Key, x *binding, status workv1alpha2.ResourceBindingStatus) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.UID}, "status": status})
+	said := struct {
+		workv1alpha2.ResourceBindingStatus `json:",inline"`
+		AggregatedStatus                   []workv1alpha2.AggregatedStatusItem `json:"aggregatedStatus"` // empty is said, too
+	}{status, status.AggregatedStatus}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": x.UID}, "status": said})
 	if err != nil {
 		return fmt.Errorf("binding of %s: %w", key, err)
 	}

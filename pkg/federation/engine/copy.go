@@ -33,16 +33,22 @@ type copyRecord struct {
 	weSay       bool
 	rollout     *rolloutRecord // of Deployments and StatefulSets
 	status      []byte
+	// object is the whole copy, of kinds that scripts are asked about.
+	object []byte
 }
 
-// transformCopy makes the records of one kind; controlPlane is our id.
-func transformCopy(controlPlane string, gvk schema.GroupVersionKind) cache.TransformFunc {
+// transformCopy makes the records of one kind.
+func (m *member) transformCopy(gvk schema.GroupVersionKind) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
 			return obj, nil
 		}
-		return recordCopy(controlPlane, gvk, u)
+		r, err := recordCopy(m.engine.id, gvk, u)
+		if err != nil {
+			return nil, err
+		}
+		return r, m.engine.look(gvk, u, r)
 	}
 }
 

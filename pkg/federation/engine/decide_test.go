@@ -271,15 +271,15 @@ func TestNeeds(t *testing.T) {
 	if got := n.set(webKey, []dependencies.Ref{ref}); len(got) != 0 {
 		t.Errorf("changed again: %v", got)
 	}
-	if got := n.workloads(cm); len(got) != 1 || got[0] != webKey {
+	if got := n.workloads(cm, nil); len(got) != 1 || got[0] != webKey {
 		t.Errorf("workloads: %v", got)
 	}
 	elsewhere := cm
 	elsewhere.Namespace = "e"
-	if got := n.workloads(elsewhere); len(got) != 0 {
+	if got := n.workloads(elsewhere, nil); len(got) != 0 {
 		t.Errorf("another namespace: %v", got)
 	}
-	if got := n.set(webKey, nil); len(got) != 1 || len(n.workloads(cm)) != 0 || len(n.of)+len(n.by) != 0 {
+	if got := n.set(webKey, nil); len(got) != 1 || len(n.workloads(cm, nil)) != 0 || len(n.of)+len(n.by) != 0 {
 		t.Errorf("left after removal: %v %v", n.of, n.by)
 	}
 }

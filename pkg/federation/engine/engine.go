@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 )
 
@@ -45,6 +47,11 @@ type Engine struct {
 	breaker   *breakerKeeper
 	shown     shownConditions
 	arbiter   arbiter
+
+	interpreter    *interpreter.Interpreter
+	customizations cache.SharedIndexInformer
+	understanding  atomic.Uint64 // changes whenever customizations do
+	troubles       troubles
 
 	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
 	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]
@@ -103,6 +110,10 @@ func New(cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("control plane events: %w", err)
 	}
 	e.recorder = newRecorder(events)
+	if e.interpreter, err = interpreter.New(context.Background()); err != nil {
+		return nil, err
+	}
+	e.customizations = newCustomizations(e)
 	e.bindings = newBindingCache(e)
 	e.policies = newPolicyCache(e)
 	e.revisions = newRevisionCache(e, replicaSets, replicaSetOf)
@@ -228,6 +239,7 @@ func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
 	for _, i := range e.bindings.informers() {
 		start(i)
 	}
+	start(e.customizations)
 	start(e.revisions.informer)
 	start(e.history.informer)
 	for _, k := range defaultKinds {
@@ -241,6 +253,7 @@ func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
 		return fmt.Errorf("federation engine: caches: %w", ctx.Err())
 	}
 	e.policies.rebuild(ctx)
+	e.reloadCustomizations(ctx)
 	synced = synced[:0]
 	for _, w := range e.addNamedKinds(ctx) {
 		start(w.informer)
@@ -286,11 +299,14 @@ func (e *Engine) addKind(k kind) (*kindWatch, error) {
 func (e *Engine) addNamedKinds(ctx context.Context) []*kindWatch {
 	var added []*kindWatch
 	wanted := append(e.policies.kinds(), e.bindings.kinds()...)
+	for _, gk := range e.needs.kinds() {
+		wanted = append(wanted, gk.WithVersion(""))
+	}
 	for _, gvk := range wanted {
 		if e.kindOf(gvk.GroupKind()) != nil || forbiddenKind(gvk.GroupKind()) {
 			continue
 		}
-		mapping, err := e.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		mapping, err := e.mapping(gvk)
 		if err != nil {
 			if meta.IsNoMatchError(err) {
 				e.mapper.Reset()
@@ -299,7 +315,7 @@ func (e *Engine) addNamedKinds(ctx context.Context) []*kindWatch {
 			continue
 		}
 		w, err := e.addKind(kind{
-			GroupVersionKind: gvk, resource: mapping.Resource.Resource,
+			GroupVersionKind: mapping.GroupVersionKind, resource: mapping.Resource.Resource,
 			namespaced: mapping.Scope.Name() == meta.RESTScopeNameNamespace,
 		})
 		if err != nil {
@@ -309,6 +325,14 @@ func (e *Engine) addNamedKinds(ctx context.Context) []*kindWatch {
 		added = append(added, w)
 	}
 	return added
+}
+
+// mapping finds the resource of a kind; without a version, of the preferred one.
+func (e *Engine) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if gvk.Version == "" {
+		return e.mapper.RESTMapping(gvk.GroupKind())
+	}
+	return e.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
 // retryKinds adds kinds that come to be served or named later.

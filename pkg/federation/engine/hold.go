@@ -44,6 +44,9 @@ func (m *member) heldDrift(ctx context.Context, key marks.Key, t *template, d *d
 	if err := m.fit(ctx, key, t, r); err != nil {
 		return "", err
 	}
+	if err := m.retained(ctx, key, r, m.copy(key)); err != nil {
+		return err.Error(), nil //nolint:nilerr // as above
+	}
 	// Replicas that an autoscaler sets are nobody's drift.
 	counted := r.divided && len(m.engine.scalers(key, m)) == 0
 	if there := m.copy(key); there != nil && there.projection == r.hash && (!counted || there.replicas == r.replicas) {

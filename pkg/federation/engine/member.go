@@ -52,6 +52,8 @@ type member struct {
 // copyWatch is the cache of the copies of one kind.
 type copyWatch struct {
 	informer cache.SharedIndexInformer
+	ctx      context.Context //nolint:containedctx // of the watch, which ends before the connection when it is replaced
+	stop     context.CancelFunc
 	mu       sync.Mutex
 	problem  string // why it does not fill
 }
@@ -94,6 +96,8 @@ type applied struct {
 	unreported *unreported
 	turn       bool // the content waits for its turn
 	pends      bool // the arbiter has not granted all yet
+	// interpreted is what the copy's status was taken for last.
+	interpreted *interpreted
 }
 
 func (e *Engine) memberList() []*member {
@@ -275,37 +279,44 @@ func (m *member) watch(ctx context.Context, k kind) {
 	if m.watches[k.GroupKind()] != nil {
 		return
 	}
-	w := &copyWatch{informer: newInformer(m.client, k.gvr(), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
-	m.watches[k.GroupKind()] = w
-	changed := func(old, obj any) { m.copyChanged(k, old, obj) }
-	err := errors.Join(
-		w.informer.SetTransform(transformCopy(m.engine.id, k.GroupVersionKind)),
-		w.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-			w.setProblem(err.Error())
-			if !apierrors.IsNotFound(err) {
-				cache.DefaultWatchErrorHandler(ctx, r, err)
-			}
-		}),
-		func() error {
-			_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc:    func(obj any) { changed(nil, obj) },
-				UpdateFunc: changed,
-				DeleteFunc: func(obj any) { changed(obj, nil) },
-			})
-			return err
-		}(),
-	)
+	w, err := m.newWatch(k)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Copies cannot be watched", "kind", k.Kind)
 		return
 	}
-	m.wg.Go(func() { w.informer.Run(m.ctx.Done()) })
+	m.watches[k.GroupKind()] = w
+	m.wg.Go(func() { w.informer.Run(w.ctx.Done()) })
 	if k.GroupKind() == deploymentKind {
 		m.watchRevisionsLocked(ctx)
 	}
 	if divisible(k.GroupKind()) {
 		m.watchScalersLocked(ctx)
 	}
+}
+
+// newWatch makes the cache of a kind's copies; the caller runs it.
+func (m *member) newWatch(k kind) (*copyWatch, error) {
+	w := &copyWatch{informer: newInformer(m.client, k.gvr(), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
+	w.ctx, w.stop = context.WithCancel(m.ctx)
+	changed := func(old, obj any) { m.copyChanged(k, old, obj) }
+	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { changed(nil, obj) },
+		UpdateFunc: changed,
+		DeleteFunc: func(obj any) { changed(obj, nil) },
+	})
+	return w, errors.Join(err,
+		w.informer.SetTransform(m.transformCopy(k.GroupVersionKind)),
+		w.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+			w.setProblem(err.Error())
+			if !apierrors.IsNotFound(err) {
+				cache.DefaultWatchErrorHandler(ctx, r, err)
+			}
+		}))
+}
+
+// cacheFilled waits until a cache is full.
+func cacheFilled(ctx context.Context, i cache.SharedIndexInformer) bool {
+	return cache.WaitForCacheSync(ctx.Done(), i.HasSynced)
 }
 
 // copyChanged: status goes up, anything else is looked at.

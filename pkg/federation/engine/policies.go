@@ -95,10 +95,7 @@ func (p *policyCache) policyChanged(obj any) {
 		return
 	}
 	p.rebuild(context.Background())
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
+	p.poke()
 	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = d.Obj
 	}
@@ -109,6 +106,14 @@ func (p *policyCache) policyChanged(obj any) {
 			return s.Kind == w.Kind && s.APIVersion == w.GroupVersion().String()
 		})
 	})
+}
+
+// poke has the kinds that are named looked at again.
+func (p *policyCache) poke() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
 }
 
 // seen remembers how new the policies are.

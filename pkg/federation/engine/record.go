@@ -41,6 +41,14 @@ func (t *template) decode() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
+// labels of a template that may not be there.
+func (t *template) labels() map[string]string {
+	if t == nil {
+		return nil
+	}
+	return t.Labels
+}
+
 // finalized: our finalizer holds the template.
 func (t *template) finalized() bool {
 	return slices.Contains(t.Finalizers, marks.Finalizer)

@@ -24,6 +24,8 @@ type rendered struct {
 	replicas int32
 	pods     uint64
 	paused   bool
+	// version, when it is set, is the state of the copy that object was made for.
+	version string
 }
 
 // render is a pure function of template, decision and cluster: strip, divide,
@@ -34,7 +36,12 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 		return nil, err
 	}
 	retain.Strip(u)
-	if d.divided {
+	switch {
+	case d.divided && d.revise != nil:
+		if u.Object, err = d.revise(u.Object, d.targets[cluster.Name]); err != nil {
+			return nil, err
+		}
+	case d.divided:
 		if err := unstructured.SetNestedField(u.Object, int64(d.targets[cluster.Name]), "spec", "replicas"); err != nil {
 			return nil, fmt.Errorf("replicas of %s: %w", key, err)
 		}
@@ -105,6 +112,7 @@ func (r *rendered) body(uid types.UID, replicas int32) ([]byte, error) {
 	r.object.SetAnnotations(annotations)
 	if uid != "" {
 		r.object.SetUID(uid)
+		r.object.SetResourceVersion(r.version)
 	}
 	return json.Marshal(r.object.Object)
 }

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -61,6 +62,8 @@ type decision struct {
 	bounds   map[string]replicas.Autoscaler
 	// disruption is, by field, each cluster's part of a PodDisruptionBudget.
 	disruption map[string]map[string]int32
+	// revise sets a cluster's replicas in kinds that scripts count.
+	revise func(map[string]any, int32) (map[string]any, error)
 
 	mu       sync.Mutex
 	outlines map[string]*outline // by cluster, as the arbiter needs them
@@ -112,6 +115,11 @@ type shape struct {
 		} `json:"template"`
 		VolumeClaimTemplates []struct{} `json:"volumeClaimTemplates"`
 	} `json:"spec"`
+
+	// counted and request are what scripts say of replicas, of kinds that they
+	// count.
+	counted *int32
+	request corev1.ResourceList
 }
 
 func (t *template) shape() (shape, error) {
@@ -134,6 +142,7 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	t, b := e.template(key), e.bindings.get(key)
 	if t == nil {
 		e.orphaning.forget(key)
+		e.troubles.forget(key)
 		e.setDecision(key, nil)
 		if b != nil && b.Annotations[deletedTemplate] != "" {
 			return e.finishRecorded(ctx, key, b)
@@ -151,6 +160,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	}
 	if _, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
 		return nil
+	}
+	if err := e.countReplicas(ctx, key, t, &s); err != nil {
+		return err
 	}
 	want, d := e.decide(key, t, b, s)
 	if want == nil {
@@ -224,6 +236,8 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 	}, RequiredBy: requiredBy, ConflictResolution: policyv1alpha1.ConflictAbort}
 	if divisible(key.GroupKind()) {
 		want.Replicas = replicas.Wanted(ptr.Deref(s.Spec.Replicas, 1), e.boundsOf(key))
+	} else if s.counted != nil {
+		want.Replicas = *s.counted
 	}
 	switch {
 	case matched:
@@ -233,7 +247,7 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		keepFormer(want, b)
 	}
 	e.setNeedsOf(key, t, want.PropagateDeps)
-	d := &decision{uid: t.UID, content: t.content, generation: t.Generation, overrides: overrides.For(ref)}
+	d := &decision{uid: t.UID, content: t.content, generation: t.Generation, overrides: overrides.For(ref), revise: e.reviser(key.GroupVersionKind)}
 	d.overwrite = want.ConflictResolution == policyv1alpha1.ConflictOverwrite
 	if v, ok := t.Annotations[conflictAnnotation]; ok {
 		d.overwrite = strings.EqualFold(v, "overwrite")
@@ -279,7 +293,7 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 	d.node = e.nodeOf(s)
 	if want.Placement != nil {
 		in := placement.Input{
-			UID: t.UID, Placement: *want.Placement, Divisible: divisible(key.GroupKind()), Replicas: want.Replicas,
+			UID: t.UID, Placement: *want.Placement, Divisible: divisible(key.GroupKind()) || s.counted != nil, Replicas: want.Replicas,
 			Clusters: d.node.around(e.clusters(s)), Previous: previous, Fresh: fresh(t, b, want),
 		}
 		d.divided = in.Divisible
@@ -371,8 +385,8 @@ func fresh(t *template, b *binding, want *workv1alpha2.ResourceBindingSpec) bool
 
 // clusters are the members as placement sees them.
 func (e *Engine) clusters(s shape) []placement.Cluster {
-	var request corev1.ResourceList
-	if s.Spec.Template != nil && s.Spec.Template.Spec != nil {
+	request := s.request
+	if request == nil && s.Spec.Template != nil && s.Spec.Template.Spec != nil {
 		request = placement.Request(s.Spec.Template.Spec)
 	}
 	members := e.memberList()
@@ -394,7 +408,7 @@ func (e *Engine) requiredClusters(key marks.Key) ([]string, []workv1alpha2.Bindi
 	}
 	all := map[string]struct{}{}
 	var by []workv1alpha2.BindingSnapshot
-	for _, w := range e.needs.workloads(key) {
+	for _, w := range e.needs.workloads(key, labels.Set(e.template(key).labels())) {
 		b := e.bindings.get(w)
 		if b == nil {
 			continue
@@ -416,7 +430,7 @@ func (e *Engine) setNeedsOf(key marks.Key, t *template, follow bool) {
 		e.setNeeds(key, nil)
 		return
 	}
-	refs, err := dependencies.Of(t.raw)
+	refs, err := e.dependenciesOf(context.Background(), key, t)
 	if err != nil {
 		klog.Background().V(1).Info("Dependencies cannot be read", "template", key.String(), "err", err)
 		return
@@ -430,8 +444,19 @@ func (e *Engine) setNeeds(key marks.Key, refs []dependencies.Ref) {
 
 func (e *Engine) enqueueTargets(targets []target) {
 	for _, n := range targets {
-		gvk := corev1.SchemeGroupVersion.WithKind(n.kind)
-		e.templateQueue.Add(marks.Key{GroupVersionKind: gvk, Namespace: n.namespace, Name: n.name})
+		w := e.kindOf(n.groupKind())
+		switch {
+		case w == nil:
+			e.policies.poke() // its kind is not watched yet
+		case n.selector != "":
+			for _, obj := range w.informer.GetStore().List() {
+				if t, ok := obj.(*template); ok && t.Namespace == n.namespace && n.selects(labels.Set(t.Labels)) {
+					e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
+				}
+			}
+		default:
+			e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: n.namespace, Name: n.name})
+		}
 	}
 }
 
@@ -453,7 +478,7 @@ func (e *Engine) primeNeeds() {
 				continue
 			}
 			if b.Spec.PropagateDeps {
-				if refs, err := dependencies.Of(t.raw); err == nil {
+				if refs, err := e.dependenciesOf(context.Background(), key, t); err == nil {
 					e.needs.set(key, refs)
 				}
 			}

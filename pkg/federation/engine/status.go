@@ -29,6 +29,7 @@ type statusMemo struct {
 	at        time.Time
 	revisions time.Time // when the ReplicaSets' counts were written
 	synced    int64     // generation for which complete propagation was told
+	items     time.Time // when the binding's aggregated status was written
 }
 
 // reconcileStatus makes the template's status of its copies'.
@@ -58,7 +59,7 @@ func (e *Engine) reconcileStatus(ctx context.Context, key marks.Key) error {
 	if !hasStatus(key.GroupKind()) {
 		return nil
 	}
-	if err := e.writeStatus(ctx, key, t, d, parts); err != nil {
+	if err := e.writeStatus(ctx, key, t, d, parts, problems); err != nil {
 		return err
 	}
 	if key.GroupKind() == deploymentKind {
@@ -90,8 +91,7 @@ func (e *Engine) parts(key marks.Key, t *template, d *decision) ([]aggregate.Par
 			if last.uid == there.UID {
 				p.Generation = max(p.Generation, last.copyGen)
 			}
-			var err error
-			if p.Status, err = there.decodeStatus(); err != nil {
+			if err := e.readStatus(key, t, m, there, &p); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -150,7 +150,7 @@ func (e *Engine) setMemo(key marks.Key, fn func(*statusMemo)) {
 }
 
 // writeStatus writes the template's status when it is time to.
-func (e *Engine) writeStatus(ctx context.Context, key marks.Key, t *template, d *decision, parts []aggregate.Part) error {
+func (e *Engine) writeStatus(ctx context.Context, key marks.Key, t *template, d *decision, parts []aggregate.Part, problems map[string]string) error {
 	u, err := t.decode()
 	if err != nil {
 		return err
@@ -166,10 +166,10 @@ func (e *Engine) writeStatus(ctx context.Context, key marks.Key, t *template, d 
 			replicas = int32(n)
 		}
 	}
-	next := aggregate.Status(aggregate.Input{
+	next := e.statusOf(key, t, u, aggregate.Input{
 		Kind: key.GroupKind(), Generation: t.Generation, Replicas: replicas, Former: former,
 		Decided: d.content == t.content && d.generation == t.Generation, Problem: d.problem, Parts: parts,
-	})
+	}, problems)
 	if next == nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (e *Engine) patchStatus(ctx context.Context, key marks.Key, t *template, pa
 		return fmt.Errorf("status of %s: %w", key, err)
 	}
 	e.setMemo(key, func(m *statusMemo) {
-		*m = statusMemo{uid: t.UID, version: got.GetResourceVersion(), status: next, at: time.Now(), revisions: m.revisions, synced: m.synced}
+		*m = statusMemo{uid: t.UID, version: got.GetResourceVersion(), status: next, at: time.Now(), revisions: m.revisions, synced: m.synced, items: m.items}
 	})
 	return nil
 }
@@ -336,6 +336,7 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	changed := meta.SetStatusCondition(&status.Conditions, scheduled)
 	changed = meta.SetStatusCondition(&status.Conditions, full) || changed
 	changed = setRemarks(&status.Conditions, e.remarks(key, t, d), b.Generation) || changed
+	changed = setInterpreted(&status.Conditions, e.troubles.list(key), b.Generation) || changed
 	changed = setHeld(&status.Conditions, e.heldCondition(key, t), b.Generation) || changed
 	if status.SchedulerObservedGeneration != b.Generation {
 		status.SchedulerObservedGeneration, changed = b.Generation, true
@@ -343,7 +344,11 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	if r := b.Spec.RescheduleTriggeredAt; status.LastScheduledTime == nil || r != nil && r.After(status.LastScheduledTime.Time) {
 		status.LastScheduledTime, changed = new(metav1.Now()), true
 	}
-	if !changed {
+	shown, err := e.showAggregated(key, t, status, parts, problems)
+	if err != nil {
+		return err
+	}
+	if !changed && !shown {
 		return nil
 	}
 	if err := e.bindings.storeStatus(ctx, key, b, *status); err != nil {

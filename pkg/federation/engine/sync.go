@@ -57,6 +57,9 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 	}
 	err := m.apply(ctx, key, t, d)
 	m.engine.statusQueue.Add(key)
+	if errors.Is(err, errUninterpreted) {
+		return nil
+	}
 	return err
 }
 
@@ -90,6 +93,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		case there.DeletionTimestamp != nil:
 			m.fail(key, t, errBeingDeleted)
 			return nil // its end is an event
+		}
+		if err := m.interpret(ctx, key, t, d, r, there); err != nil {
+			return err
 		}
 		var wait time.Duration
 		if content, wait = m.contentDue(key, t, r, there); wait > 0 {

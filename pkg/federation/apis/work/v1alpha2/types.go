@@ -17,6 +17,9 @@ const (
 	// ConditionHeld says which copies are on hold (isthmus.dev/hold), and what
 	// differs because of that. It is absent when none is.
 	ConditionHeld = "Held"
+	// ConditionInterpreted is False when a customization fails, and says how. It
+	// is absent when none does.
+	ConditionInterpreted = "Interpreted"
 )
 
 // ResourceBinding holds the targets of a namespaced template.
