@@ -249,7 +249,7 @@ func TestFailingScript(t *testing.T) {
 		"return desiredObj.spec.size,", "return desiredObj.spec.size + desiredObj.spec.offset,").Replace(foosExplained)
 	kubectl(t, strings.ReplaceAll(strings.ReplaceAll(foos, "foo", "baz"), "Foo", "Baz"), "apply", "-f", "-")
 	kubectl(t, explained, "apply", "-f", "-")
-	applied(t, "{apiVersion: example.com/v1, kind: Baz, metadata: {name: y}, spec: {size: 3}}", "-n", ns)
+	applied(t, "{apiVersion: example.com/v1, kind: Baz, metadata: {name: bad}, spec: {size: 3}}", "-n", ns)
 	labtest.Eventually(t, time.Minute, func(context.Context) error {
 		said := labtest.Kubectl(t, hub, "", "-n", ns, "get", "events", "-o", "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}").Out
 		if want := "GetReplicasFailed: GetReplicas of customization bazs: line 2: "; !strings.Contains(said, want) {
@@ -257,21 +257,21 @@ func TestFailingScript(t *testing.T) {
 		}
 		return nil
 	})
-	if res := in(t, "m1", "", "-n", ns, "get", "baz", "y"); res.Code == 0 {
+	if res := in(t, "m1", "", "-n", ns, "get", "baz", "bad"); res.Code == 0 {
 		t.Error("it was placed although its replicas cannot be counted")
 	}
 	kubectl(t, strings.Replace(explained, " + desiredObj.spec.offset", "", 1), "apply", "-f", "-")
-	comesTo(t, world.Member("m2").Kubeconfig(), "2", "-n", ns, "get", "baz", "y", "-o", "jsonpath={.spec.size}")
+	comesTo(t, world.Member("m2").Kubeconfig(), "2", "-n", ns, "get", "baz", "bad", "-o", "jsonpath={.spec.size}")
 	// One that fails later is shown by a condition, and the copies stay.
 	kubectl(t, strings.NewReplacer(" + desiredObj.spec.offset", "", "observedObj.status ~= nil and observedObj.status.ready", "observedObj.status.ready.now").Replace(explained), "apply", "-f", "-")
 	labtest.Eventually(t, time.Minute, func(context.Context) error {
-		said := labtest.Kubectl(t, hub, "", "-n", ns, "get", "rb", "y-baz", "-o", `jsonpath={.status.conditions[?(@.type=="Interpreted")].message}`).Out
+		said := labtest.Kubectl(t, hub, "", "-n", ns, "get", "rb", "bad-baz", "-o", `jsonpath={.status.conditions[?(@.type=="Interpreted")].message}`).Out
 		if want := "m1: InterpretHealth of customization bazs: line 2: "; !strings.Contains(said, want) {
 			return fmt.Errorf("condition: %q", said)
 		}
 		return nil
 	})
-	comesTo(t, world.Member("m1").Kubeconfig(), "1", "-n", ns, "get", "baz", "y", "-o", "jsonpath={.spec.size}")
+	comesTo(t, world.Member("m1").Kubeconfig(), "1", "-n", ns, "get", "baz", "bad", "-o", "jsonpath={.spec.size}")
 	kubectl(t, strings.Replace(explained, " + desiredObj.spec.offset", "", 1), "apply", "-f", "-")
-	comesTo(t, hub, "", "-n", ns, "get", "rb", "y-baz", "-o", `jsonpath={.status.conditions[?(@.type=="Interpreted")].message}`)
+	comesTo(t, hub, "", "-n", ns, "get", "rb", "bad-baz", "-o", `jsonpath={.status.conditions[?(@.type=="Interpreted")].message}`)
 }
