@@ -14,6 +14,10 @@ type Pack interface {
 	// Matching reads the objects for which match answers true; match does not
 	// keep what it is given.
 	Matching(match func(*Object) bool) []*Object
+	// Mentions answers false only where no object has, for each of the lists,
+	// one of its texts as its name, or as the key or value of a label
+	// or the value of a field.
+	Mentions(all [][]string) bool
 	// Namespace is the one that all objects are in; ok is false where they
 	// are in several.
 	Namespace() (namespace string, ok bool)

@@ -88,8 +88,9 @@ func saveDue(on, synced bool, log, objects int64, sinceTry time.Duration) bool {
 	if !on {
 		return synced && sinceTry >= retrySave
 	}
-	// A log costs as much to read as it is long; a state, to write.
-	return log > max(minLog, objects/8) && sinceTry >= retrySave
+	// A log costs as much to read as it is long, and more than a state does that
+	// is written of as many objects; a state, to write.
+	return log > max(minLog, objects/64) && sinceTry >= retrySave
 }
 
 // save writes states and makes logs durable until ctx ends.

@@ -272,8 +272,8 @@ func TestSaveDue(t *testing.T) {
 		"it has failed just now":  {synced: true, since: time.Second},
 		"small log":               {on: true, synced: true, log: minLog, since: time.Hour},
 		"large log":               {on: true, synced: true, log: minLog + 1, since: time.Hour, want: true},
-		"large log, large state":  {on: true, synced: true, log: minLog + 1, objects: 16 * minLog, since: time.Hour},
-		"larger than a new state": {on: true, synced: true, log: 2*minLog + 1, objects: 16 * minLog, since: time.Hour, want: true},
+		"large log, large state":  {on: true, synced: true, log: minLog + 1, objects: 128 * minLog, since: time.Hour},
+		"larger than a new state": {on: true, synced: true, log: 2*minLog + 1, objects: 128 * minLog, since: time.Hour, want: true},
 	} {
 		if got := saveDue(tc.on, tc.synced, tc.log, tc.objects, tc.since); got != tc.want {
 			t.Errorf("%s: %v", name, got)

@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,6 +123,14 @@ func (s served) At(key cache.Key) (names.Holder, bool) {
 
 func holderOf(o *cache.Object) names.Holder {
 	return names.Holder{Cluster: o.Cluster, Source: cache.Key{Namespace: o.Key.Namespace, Name: o.SourceName}}
+}
+
+// keptHolder is holderOf for an object of which nothing may be kept.
+func keptHolder(o *cache.Object) names.Holder {
+	return names.Holder{
+		Cluster: cache.ClusterName(strings.Clone(string(o.Cluster))),
+		Source:  cache.Key{Namespace: strings.Clone(o.Key.Namespace), Name: strings.Clone(o.SourceName)},
+	}
 }
 
 func (c *Collection) order(cluster cache.ClusterName) int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -301,13 +302,13 @@ func (c *Collection) restoreNames() {
 		key    cache.Key
 	}
 	var aliases []alias
-	c.store.Present().Ascend(cache.Key{}, func(o *cache.Object) bool {
-		h := holderOf(o)
+	c.store.Present().Scan(func(o *cache.Object) bool {
 		if o.Key.Name != o.SourceName {
-			aliases = append(aliases, alias{h, o.Key})
+			h := keptHolder(o)
+			aliases = append(aliases, alias{h, cache.Key{Namespace: h.Source.Namespace, Name: strings.Clone(o.Key.Name)}})
 		}
 		if s, ok := c.sources[o.Cluster]; ok && o.SourceRV > s.state.Position {
-			s.injected[h] = o.SourceRV
+			s.injected[keptHolder(o)] = o.SourceRV
 		}
 		return true
 	})

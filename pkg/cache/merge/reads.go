@@ -227,9 +227,9 @@ func (c *Collection) States() map[cache.ClusterName]State {
 // Reresolve serves anew every object whose references may have changed.
 func (c *Collection) Reresolve(changes map[cache.ClusterName]Changes) {
 	var touched []names.Holder
-	c.store.Present().Ascend(cache.Key{}, func(o *cache.Object) bool {
+	c.store.Present().Scan(func(o *cache.Object) bool {
 		if ch, ok := changes[o.Cluster]; ok && ch.touch(c.look.Table, o) {
-			touched = append(touched, holderOf(o))
+			touched = append(touched, keptHolder(o))
 		}
 		return true
 	})
@@ -341,7 +341,7 @@ func (c *Collection) caughtUp(cluster cache.ClusterName, rv uint64, seen map[cac
 // leftOver says whether the source has an object here that is not younger than
 // an RV and was not seen then.
 func (c *Collection) leftOver(cluster cache.ClusterName, rv uint64, seen map[cache.Key]uint64) (found bool) {
-	c.store.Present().Ascend(cache.Key{}, func(o *cache.Object) bool {
+	c.store.Present().Scan(func(o *cache.Object) bool {
 		if o.Cluster == cluster && o.SourceRV <= rv {
 			_, ok := seen[holderOf(o).Source]
 			found = !ok

@@ -370,11 +370,7 @@ func (p *Packer) readTo(m *memory, head string, count int, bytes *set) ([]*cache
 			r.known = append(r.known, name)
 		}
 	}
-	size := bytes.size
-	if bytes.block != nil {
-		size = bytes.block.raw
-	}
-	at := 0
+	at, size := 0, bytes.total()
 	for i := range m.records {
 		rec := &m.records[i]
 		at = p.record(r, rec, bytes, at)

@@ -10,9 +10,11 @@
 package pack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -162,24 +164,37 @@ func (b *Block) Objects() []*cache.Object {
 // memories are for heads that are read and forgotten.
 var memories = sync.Pool{New: func() any { return &memory{} }}
 
-// Matching implements cache.Pack.
-func (b *Block) Matching(match func(*cache.Object) bool) (matching []*cache.Object) {
+func (m *memory) release() {
+	clear(m.records)
+	memories.Put(m)
+}
+
+// scan reads the head and calls fn with each object and its place, until it
+// returns false. What fn keeps of an object it has to copy.
+func (b *Block) scan(fn func(i int, o *cache.Object) bool) {
 	m := memories.Get().(*memory)
-	defer func() {
-		clear(m.records)
-		memories.Put(m)
-	}()
-	var found []int
+	defer m.release()
 	b.ref.View(func(data []byte) {
 		objects, err := b.packer.readTo(m, alias(data[:b.head]), b.count, &set{block: b})
 		if err != nil {
 			panic(fmt.Sprintf("a block of this process cannot be read: %v", err))
 		}
 		for i, o := range objects {
-			if match(o) {
-				found = append(found, i)
+			if !fn(i, o) {
+				return
 			}
 		}
+	})
+}
+
+// Matching implements cache.Pack.
+func (b *Block) Matching(match func(*cache.Object) bool) (matching []*cache.Object) {
+	var found []int
+	b.scan(func(i int, o *cache.Object) bool {
+		if match(o) {
+			found = append(found, i)
+		}
+		return true
 	})
 	if len(found) == 0 {
 		return nil
@@ -197,6 +212,53 @@ func (b *Block) Matching(match func(*cache.Object) bool) (matching []*cache.Obje
 	return matching
 }
 
+// Mentions implements cache.Pack. A head has every text once, after its length,
+// but for what looks like a UID.
+func (b *Block) Mentions(all [][]string) (yes bool) {
+	b.ref.View(func(data []byte) {
+		head := data[:b.head]
+		yes = !slices.ContainsFunc(all, func(texts []string) bool {
+			return !slices.ContainsFunc(texts, func(text string) bool { return mayHave(head, text) })
+		})
+	})
+	return yes
+}
+
+func mayHave(head []byte, text string) bool {
+	if _, uid := packUID(text); uid || text == "" {
+		return true
+	}
+	var stack [128]byte
+	return bytes.Contains(head, append(binary.AppendUvarint(stack[:0], uint64(len(text))), text...))
+}
+
+// Get reads one object, and keeps nothing of its neighbours with it: it may be
+// kept for long.
+func (b *Block) Get(key cache.Key) (found *cache.Object, ok bool) {
+	b.scan(func(_ int, o *cache.Object) bool {
+		c := o.Key.Compare(key)
+		if c == 0 {
+			found = b.alone(o)
+		}
+		return c < 0
+	})
+	return found, found != nil
+}
+
+// alone is an object with a head of its own.
+func (b *Block) alone(o *cache.Object) *cache.Object {
+	w := writers.Get().(*writer)
+	defer writers.Put(w)
+	w.reset()
+	w.object(o)
+	own := o.Body.(*body)
+	objects, err := b.packer.read(string(w.out), 1, &set{block: b, size: own.Len(), parts: []part{{own.from, own.to}}})
+	if err != nil {
+		panic(fmt.Sprintf("an object of this process cannot be read: %v", err))
+	}
+	return objects[0]
+}
+
 // Append writes the block in a form that Load reads, without unpacking it.
 func (b *Block) Append(dst []byte) []byte {
 	dst = appendSizes(dst, b.count, b.raw, b.head, b.ref.Len())
@@ -206,6 +268,12 @@ func (b *Block) Append(dst []byte) []byte {
 
 // Load reads what Append has written, and gives the rest.
 func (p *Packer) Load(in []byte) (*Block, []byte, error) {
+	return p.LoadEach(in, func(*cache.Object) error { return nil })
+}
+
+// LoadEach is Load, and shows each object, without its bytes: what of it is kept
+// has to be copied.
+func (p *Packer) LoadEach(in []byte, each func(*cache.Object) error) (*Block, []byte, error) {
 	var n [4]int
 	for i := range n {
 		v, used := binary.Uvarint(in)
@@ -218,9 +286,16 @@ func (p *Packer) Load(in []byte) (*Block, []byte, error) {
 	if size > len(in) || head > size || count > head {
 		return nil, nil, fmt.Errorf("%w: %d objects, head of %d and %d bytes in %d", ErrMalformed, count, head, size, len(in))
 	}
-	objects, err := p.read(string(in[:head]), count, &set{size: raw})
+	m := memories.Get().(*memory)
+	defer m.release()
+	objects, err := p.readTo(m, alias(in[:head]), count, &set{size: raw})
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, o := range objects {
+		if err := each(o); err != nil {
+			return nil, nil, err
+		}
 	}
 	b := &Block{packer: p, ref: p.Arena.Put(in[:size]), head: head, raw: raw, count: count, id: new(cache.PackID)}
 	b.sizes.measure(objects)
@@ -265,6 +340,14 @@ type set struct {
 }
 
 type part struct{ from, to int }
+
+// total is the number of bytes of the objects.
+func (s *set) total() int {
+	if s.block != nil && s.parts == nil {
+		return s.block.raw
+	}
+	return s.size
+}
 
 func (s *set) load() []byte {
 	s.once.Do(func() {

@@ -150,6 +150,29 @@ func TestMatching(t *testing.T) {
 	}
 }
 
+// TestMentions: no block that has a text is passed over for it.
+func TestMentions(t *testing.T) {
+	b := newPacker().Pack(odd())
+	texts := []string{""}
+	for _, o := range odd() {
+		texts = append(texts, o.Key.Name)
+		for k, v := range o.Labels.(labelSet).All() {
+			texts = append(texts, k, v)
+		}
+		if o.Fields != nil {
+			texts = append(texts, o.Fields.Get(fieldNames[0]), o.Fields.Get(fieldNames[1]))
+		}
+	}
+	for _, text := range texts {
+		if !b.Mentions([][]string{{text}}) || !b.Mentions([][]string{{"missing", text}, {text}}) {
+			t.Errorf("%q is not found", text)
+		}
+	}
+	if b.Mentions([][]string{{"missing", "also missing"}}) || b.Mentions([][]string{{"web"}, {"missing"}}) || !b.Mentions(nil) {
+		t.Error("what is missing is found")
+	}
+}
+
 // TestItems: a pack writes the items of a list as they are made of its objects,
 // and knows before how long they are.
 func TestItems(t *testing.T) {

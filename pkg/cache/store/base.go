@@ -30,15 +30,7 @@ func (b *base) get(key cache.Key) (*cache.Object, bool) {
 	if i < 0 {
 		return nil, false
 	}
-	for _, o := range b.blocks[i].Objects() {
-		switch c := o.Key.Compare(key); {
-		case c == 0:
-			return o, true
-		case c > 0:
-			return nil, false
-		}
-	}
-	return nil, false
+	return b.blocks[i].Get(key)
 }
 
 // entry is a change that is not packed yet: the object under a key, or that

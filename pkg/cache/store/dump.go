@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -200,19 +201,23 @@ func (r *Restore) History(in []byte) error {
 // Objects takes what Dump.Objects gave.
 func (r *Restore) Objects(in []byte) error {
 	s := r.store
-	b, _, err := s.packer.Load(in)
-	if err != nil {
-		return err
-	}
-	for _, o := range b.Objects() {
+	b, _, err := s.packer.LoadEach(in, func(o *cache.Object) error {
 		if s.count > 0 && r.last.Compare(o.Key) >= 0 {
 			return fmt.Errorf("%w: %s after %s", pack.ErrMalformed, o.Key, r.last)
 		}
 		r.last = o.Key
 		s.count++
+		if _, known := s.counts[o.Cluster]; !known {
+			o.Cluster = cache.ClusterName(strings.Clone(string(o.Cluster)))
+		}
 		s.counts[o.Cluster]++
 		s.bytes += int64(o.Body.Len())
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	r.last = cache.Key{Namespace: strings.Clone(r.last.Namespace), Name: strings.Clone(r.last.Name)}
 	if b.Len() > 0 {
 		s.base.blocks = append(s.base.blocks, b)
 	}
@@ -243,6 +248,9 @@ func (r *Restore) Events(in []byte) error {
 			e.Prev = prev
 		}
 		r.store.Commit(e)
+	}
+	if r.store.Pressed() {
+		r.store.Pack()
 	}
 	return nil
 }

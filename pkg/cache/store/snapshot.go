@@ -34,6 +34,25 @@ func (s *Snapshot) Ascend(from cache.Key, fn func(*cache.Object) bool) {
 	})
 }
 
+// Scan calls fn with every object until it returns false. What fn keeps of an
+// object it has to copy, and the bytes of one it does not ask for.
+func (s *Snapshot) Scan(fn func(*cache.Object) bool) {
+	s.AscendRuns(cache.Key{}, func(r cache.Run) bool {
+		more := true
+		each := func(o *cache.Object) bool {
+			more = more && fn(o)
+			return false
+		}
+		if r.Pack != nil {
+			r.Pack.Matching(each)
+		}
+		for _, o := range r.Objects {
+			each(o)
+		}
+		return more
+	})
+}
+
 // Get finds one object.
 func (s *Snapshot) Get(key cache.Key) (*cache.Object, bool) {
 	if e, ok := s.hot.Get(entry{object: &cache.Object{Key: key}}); ok {

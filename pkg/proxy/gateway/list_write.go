@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"runtime"
 	"slices"
@@ -26,8 +27,9 @@ type piecePlan struct {
 	// items appends all items of a pack at once; nil where they are encoded
 	// one by one.
 	items func(dst []byte, p cache.Pack) ([]byte, error)
-	// until says how long the item of an object holds; nil for ever.
-	until func(o *cache.Object, now time.Time) time.Time
+	// fillIn makes the items of what is kept, which is only a template; nil
+	// where it is the items.
+	fillIn func(dst, template []byte, now time.Time) []byte
 }
 
 // writeList streams a page. After the first byte an error can only end the
@@ -182,15 +184,16 @@ func (s seats) give() { <-s }
 
 // listWriter makes the body of a long list, a chunk at a time.
 type listWriter struct {
-	w       http.ResponseWriter
-	encoder encoder
-	plan    piecePlan
-	pieces  *pieces.Cache
-	seats   seats
-	gzip    *pieces.Gzip // nil for an answer that is not compressed
-	text    []byte       // not compressed yet
-	items   int
-	started bool
+	w        http.ResponseWriter
+	encoder  encoder
+	plan     piecePlan
+	pieces   *pieces.Cache
+	seats    seats
+	gzip     *pieces.Gzip // nil for an answer that is not compressed
+	text     []byte       // not compressed yet
+	template []byte
+	items    int
+	started  bool
 }
 
 // write writes the whole body. It holds a seat but while the client reads.
@@ -262,58 +265,64 @@ func (x *listWriter) run(run cache.Run, send func() error) (err error) {
 	return nil
 }
 
-// pack adds the piece of a pack, where there can be one.
+// pack adds all of a pack at once, where that can be done.
 func (x *listWriter) pack(p cache.Pack) (added bool, err error) {
-	packing, pays := pieces.ForText, x.plan.plain
-	if x.gzip != nil {
-		packing, pays = pieces.ForGzip, x.plan.gzip
-	}
 	if x.plan.separated && x.items == 0 {
 		return false, nil
 	}
-	if !pays {
-		if x.plan.items == nil || x.gzip != nil {
-			return false, nil
-		}
-		x.items += p.Len()
-		x.text, err = x.plan.items(x.text, p)
-		return true, err
+	packing, kept := pieces.ForText, x.plan.plain
+	if x.gzip != nil && x.plan.fillIn == nil {
+		packing, kept = pieces.ForGzip, x.plan.gzip
 	}
-	piece, err := x.pieces.Get(p, x.plan.form, packing, func(dst []byte) ([]byte, time.Time, error) {
-		return x.encode(dst, p)
-	})
-	if err != nil {
-		return false, err
+	switch {
+	case kept:
+		err = x.piece(p, packing)
+	case x.plan.items != nil && x.gzip == nil:
+		x.text, err = x.plan.items(x.text, p)
+	default:
+		return false, nil
+	}
+	if errors.Is(err, errNoTemplate) {
+		return false, nil
 	}
 	x.items += p.Len()
-	if x.gzip == nil {
+	return true, err
+}
+
+// piece adds the piece of a pack.
+func (x *listWriter) piece(p cache.Pack, packing pieces.Packing) error {
+	piece, err := x.pieces.Get(p, x.plan.form, packing, func(dst []byte) ([]byte, error) {
+		return x.encode(dst, p)
+	})
+	switch {
+	case err != nil:
+		return err
+	case packing == pieces.ForGzip:
+		if err := x.compress(); err != nil {
+			return err
+		}
+		return x.gzip.Splice(piece)
+	case x.plan.fillIn == nil:
 		x.text, err = piece.Append(x.text)
-		return true, err
+		return err
 	}
-	if err := x.compress(); err != nil {
-		return false, err
+	if x.template, err = piece.Append(x.template[:0]); err == nil {
+		x.text = x.plan.fillIn(x.text, x.template, time.Now())
 	}
-	return true, x.gzip.Splice(piece)
+	return err
 }
 
 // encode appends the items of a pack, of which none is the first.
-func (x *listWriter) encode(dst []byte, p cache.Pack) (_ []byte, until time.Time, err error) {
+func (x *listWriter) encode(dst []byte, p cache.Pack) (_ []byte, err error) {
 	if x.plan.items != nil {
-		dst, err = x.plan.items(dst, p)
-		return dst, until, err
+		return x.plan.items(dst, p)
 	}
-	now := time.Now()
 	for _, o := range p.Objects() {
-		if x.plan.until != nil {
-			if t := x.plan.until(o, now); until.IsZero() || t.Before(until) {
-				until = t
-			}
-		}
 		if dst, err = x.encoder.item(dst, 1, o); err != nil {
-			return nil, until, err
+			return nil, err
 		}
 	}
-	return dst, until, nil
+	return dst, nil
 }
 
 // compress gives the text to the compressor, if there is one.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"iter"
 
+	apiselection "k8s.io/apimachinery/pkg/selection"
+
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
@@ -25,10 +27,14 @@ func (s *selection) runs(snap cache.Snapshot, from cache.Key, namespaced bool) i
 	if single && from.Compare(key) < 0 {
 		from = key
 	}
+	mentioned := s.mentioned()
 	return func(yield func(cache.Run) bool) {
 		ascend(snap, from, func(r cache.Run) bool {
 			if r.Pack != nil && s.takes(r.Pack) {
 				return yield(r)
+			}
+			if r.Pack != nil && !r.Pack.Mentions(mentioned) {
+				return true
 			}
 			matching, more := s.filter(r, key, single)
 			return (len(matching) == 0 || yield(cache.Run{Objects: matching})) && more
@@ -46,6 +52,29 @@ func (s *selection) takes(p cache.Pack) bool {
 	}
 	namespace, ok := p.Namespace()
 	return ok && namespace == s.namespace
+}
+
+// mentioned lists texts of which an object that matches has one of each: values
+// of its labels and fields, or its name.
+func (s *selection) mentioned() (all [][]string) {
+	if s.name != "" {
+		all = append(all, []string{s.name})
+	}
+	requirements, _ := s.labels.Requirements()
+	for _, r := range requirements {
+		switch r.Operator() {
+		case apiselection.In, apiselection.Equals, apiselection.DoubleEquals:
+			all = append(all, r.ValuesUnsorted())
+		case apiselection.Exists:
+			all = append(all, []string{r.Key()})
+		}
+	}
+	for _, r := range s.fields.Requirements() {
+		if r.Operator == apiselection.Equals || r.Operator == apiselection.DoubleEquals {
+			all = append(all, []string{r.Value})
+		}
+	}
+	return all
 }
 
 // filter gives the matching objects, and whether one that follows may match.

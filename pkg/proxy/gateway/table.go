@@ -181,15 +181,6 @@ func (v tableValue) id() string {
 	return fmt.Sprintf("table/%s/%s/%t/%s", v.form.metaVersion.Version, v.form.table.IncludeObject, v.form.table.NoHeaders, v.kind.gvk.Group)
 }
 
-// pieces: a row tells how old an object is.
-func (v tableValue) pieces(p piecePlan) piecePlan {
-	if !hasKnownAges(v.kind) {
-		return piecePlan{}
-	}
-	p.until = func(o *cache.Object, now time.Time) time.Time { return rowHolds(v.kind, o, now) }
-	return p
-}
-
 // appendRow appends the row of an object with as much of it as was asked for.
 func (v tableValue) appendRow(dst []byte, o *cache.Object) ([]byte, error) {
 	cells, conditions, err := v.tables.cells(v.kind, o)
@@ -199,6 +190,11 @@ func (v tableValue) appendRow(dst []byte, o *cache.Object) ([]byte, error) {
 	if dst, err = appendMarshal(append(dst, `{"cells":`...), cells); err != nil {
 		return nil, err
 	}
+	return v.appendRowEnd(dst, o, conditions)
+}
+
+// appendRowEnd appends what follows the cells.
+func (v tableValue) appendRowEnd(dst []byte, o *cache.Object, conditions []metav1.TableRowCondition) (_ []byte, err error) {
 	if len(conditions) > 0 {
 		if dst, err = appendMarshal(append(dst, `,"conditions":`...), conditions); err != nil {
 			return nil, err

@@ -40,7 +40,6 @@ type Piece struct {
 	raw     int
 	// Of the text: its checksum, and what moves a checksum past it.
 	crc, shift uint32
-	until      time.Time // zero for ever
 }
 
 // Raw is the number of bytes of the text.
@@ -58,8 +57,6 @@ func (p *Piece) Append(dst []byte) (out []byte, err error) {
 const (
 	// idle is how long a piece is kept that nobody uses.
 	idle = 2 * time.Minute
-	// shortest is for how long a piece must hold to be worth its place.
-	shortest = 10 * time.Second
 	// overhead is what a piece costs beyond its bytes.
 	overhead = 256
 )
@@ -110,8 +107,8 @@ func (c *Cache) Counts() Counts {
 }
 
 // Get gives the piece of a pack in a form. Where it is not kept, text appends
-// what it is to be made of, and says until when that holds, zero for ever.
-func (c *Cache) Get(p cache.Pack, form string, packing Packing, text func(dst []byte) ([]byte, time.Time, error)) (*Piece, error) {
+// what it is made of.
+func (c *Cache) Get(p cache.Pack, form string, packing Packing, text func(dst []byte) ([]byte, error)) (*Piece, error) {
 	k := key{p.ID(), form, packing}
 	now := time.Now()
 	if piece := c.find(k, now); piece != nil {
@@ -119,12 +116,12 @@ func (c *Cache) Get(p cache.Pack, form string, packing Packing, text func(dst []
 	}
 	s := scratches.Get().(*scratch)
 	defer s.release()
-	raw, until, err := text(s.text[:0])
+	raw, err := text(s.text[:0])
 	if err != nil {
 		return nil, err
 	}
 	s.text = raw
-	piece := &Piece{packing: packing, raw: len(raw), until: until}
+	piece := &Piece{packing: packing, raw: len(raw)}
 	switch packing {
 	case ForText:
 		s.packed = pack.Compress(s.packed[:0], raw)
@@ -143,7 +140,7 @@ func (c *Cache) find(k key, now time.Time) *Piece {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.kept[k]
-	if !ok || e.piece.over(now) {
+	if !ok {
 		c.counts.Misses++
 		return nil
 	}
@@ -152,12 +149,10 @@ func (c *Cache) find(k key, now time.Time) *Piece {
 	return e.piece
 }
 
-func (p *Piece) over(now time.Time) bool { return !p.until.IsZero() && !now.Before(p.until) }
-
 func (p *Piece) size() int64 { return int64(p.ref.Len()) + overhead }
 
 func (c *Cache) keep(k key, p *Piece, now time.Time) {
-	if !p.until.IsZero() && p.until.Sub(now) < shortest || k.pack.Retired() {
+	if k.pack.Retired() {
 		return
 	}
 	c.mu.Lock()
@@ -184,11 +179,11 @@ func (c *Cache) drop(k key, e *entry) {
 	c.arena.Retire(e.piece.ref)
 }
 
-// sweep drops what is over, of packs that have been replaced, or not used.
+// sweep drops what is of packs that have been replaced, or is not used.
 func (c *Cache) sweep(now time.Time) {
 	c.swept = now
 	for k, e := range c.kept {
-		if k.pack.Retired() || e.piece.over(now) || now.Sub(e.used) >= idle {
+		if k.pack.Retired() || now.Sub(e.used) >= idle {
 			c.drop(k, e)
 		}
 	}

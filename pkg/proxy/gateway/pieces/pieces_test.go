@@ -28,15 +28,15 @@ func (p fakePack) ID() *cache.PackID { return p.id }
 
 func newPack() fakePack { return fakePack{id: new(cache.PackID)} }
 
-func constant(text string) func([]byte) ([]byte, time.Time, error) {
-	return func(dst []byte) ([]byte, time.Time, error) { return append(dst, text...), time.Time{}, nil }
+func constant(text string) func([]byte) ([]byte, error) {
+	return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 }
 
-func never(t testing.TB) func([]byte) ([]byte, time.Time, error) {
-	return func([]byte) ([]byte, time.Time, error) {
+func never(t testing.TB) func([]byte) ([]byte, error) {
+	return func([]byte) ([]byte, error) {
 		t.Helper()
 		t.Error("a piece that is kept is made again")
-		return nil, time.Time{}, nil
+		return nil, nil
 	}
 }
 
@@ -148,7 +148,7 @@ func TestTextComesBack(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	want := errors.New("no text")
-	if _, err := c.Get(newPack(), "form", ForText, func([]byte) ([]byte, time.Time, error) { return nil, time.Time{}, want }); !errors.Is(err, want) {
+	if _, err := c.Get(newPack(), "form", ForText, func([]byte) ([]byte, error) { return nil, want }); !errors.Is(err, want) {
 		t.Errorf("%v", err)
 	}
 }
@@ -194,37 +194,5 @@ func TestBudget(t *testing.T) {
 		if n := c.Counts(); n.Pieces != 0 || n.Bytes != 0 {
 			t.Errorf("%+v is kept that nobody uses", n)
 		}
-	})
-}
-
-// TestUntil: a piece is served only as long as it holds.
-func TestUntil(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, p := New(1<<20), newPack()
-		made := 0
-		get := func(holds time.Duration) {
-			if _, err := c.Get(p, "form", ForText, func(dst []byte) ([]byte, time.Time, error) {
-				made++
-				return append(dst, "1m"...), time.Now().Add(holds), nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		get(time.Second)
-		get(time.Minute)
-		if made != 2 {
-			t.Errorf("a piece that holds for a second is kept")
-		}
-		time.Sleep(59 * time.Second)
-		get(time.Minute)
-		if made != 2 {
-			t.Errorf("a piece that holds is made anew")
-		}
-		time.Sleep(time.Second)
-		get(time.Minute)
-		if made != 3 {
-			t.Errorf("a piece that is over is served")
-		}
-		time.Sleep(2 * idle)
 	})
 }

@@ -3,7 +3,6 @@ package transcode
 import (
 	"encoding/json"
 	"strconv"
-	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -132,40 +131,62 @@ func canonical(v []byte) bool {
 	return false
 }
 
-// known is a bounded set of embedded JSON documents that are written as they
-// are: the field sets of managedFields are few and shared by many objects, and
-// checking one costs more than all the rest of an object.
-type known struct {
-	mu    sync.RWMutex
-	bytes int
-	set   map[string]struct{}
+// plainSet says that a document is what field sets nearly always are: objects in
+// objects, without blanks and without anything that is written otherwise in
+// JSON. Such a one is its own canonical form. managedFields are a third of an
+// object, so that the usual ones must cost little.
+func plainSet(b []byte) bool {
+	depth := 0
+	for i := 0; i < len(b); {
+		switch c := b[i]; {
+		case c == '{' && (i == 0 || b[i-1] == ':'):
+			if depth++; depth > maxDepth {
+				return false
+			}
+			if i++; i < len(b) && b[i] == '}' {
+				continue
+			}
+			if i = plainKey(b, i); i < 0 {
+				return false
+			}
+		case depth > 0 && c == '}' && (b[i-1] == '{' || b[i-1] == '}'):
+			if depth--; depth == 0 {
+				return i == len(b)-1
+			}
+			i++
+		case depth > 0 && c == ',' && b[i-1] == '}':
+			if i = plainKey(b, i+1); i < 0 {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return false
 }
 
-const (
-	maxKnown         = 4 << 20
-	maxKnownDocument = 16 << 10
-)
-
-var fieldSets = known{set: map[string]struct{}{}}
-
-func (k *known) has(b []byte) bool {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	_, ok := k.set[string(b)]
-	return ok
-}
-
-func (k *known) add(b []byte) {
-	if len(b) > maxKnownDocument {
-		return
+// plainKey gives the place behind a key and its colon; -1 where there is none,
+// or one that is not plain.
+func plainKey(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.bytes += len(b); k.bytes > maxKnown {
-		clear(k.set)
-		k.bytes = len(b)
+	for i++; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			if i+2 < len(b) && b[i+1] == ':' && b[i+2] == '{' {
+				return i + 2
+			}
+			return -1
+		case c == '\\':
+			if i++; i == len(b) || b[i] != '"' && b[i] != '\\' {
+				return -1
+			}
+		case c < ' ' || c >= 0x7f || c == '<' || c == '>' || c == '&':
+			return -1
+		}
 	}
-	k.set[string(b)] = struct{}{}
+	return -1
 }
 
 // appendFieldsV1 appends a field set, checked and compact.
@@ -177,15 +198,12 @@ func appendFieldsV1(dst, b []byte) ([]byte, error) {
 	if len(v) == 0 || v[0] != '{' {
 		return appendLeaf(dst, fieldsV1Leaf, b)
 	}
-	if fieldSets.has(v) {
+	if plainSet(v) {
 		return append(dst, v...), nil
 	}
 	text, err := json.Marshal(json.RawMessage(v))
 	if err != nil {
 		return nil, ErrOdd
-	}
-	if string(text) == string(v) {
-		fieldSets.add(v)
 	}
 	return append(dst, text...), nil
 }
