@@ -2,6 +2,7 @@ package controllerruntime
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -63,25 +66,44 @@ func namingNodes(t *testing.T, cluster string) string {
 	return path
 }
 
-// nameCluster rewrites the body of a request in the form in which it came.
+// nameCluster rewrites the body of a request in the form in which it came; of
+// JSON, fields that no Node has stay where they are.
 func nameCluster(r *http.Request, cluster string) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
-	info, known := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), r.Header.Get("Content-Type"))
-	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-	if node, ok := object.(*corev1.Node); ok && known && err == nil {
-		if node.Labels == nil {
-			node.Labels = map[string]string{}
-		}
-		node.Labels["isthmus.dev/cluster"] = cluster
-		var out bytes.Buffer
-		if err := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion).Encode(node, &out); err != nil {
-			return err
-		}
-		body = out.Bytes()
+	var node unstructured.Unstructured
+	if json.Unmarshal(body, &node.Object) == nil {
+		name(&node, cluster)
+		body, err = json.Marshal(node.Object)
+	} else {
+		body, err = nameTyped(body, r.Header.Get("Content-Type"), cluster)
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return nil
+	return err
+}
+
+func name(node metav1.Object, cluster string) {
+	labels := node.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels["isthmus.dev/cluster"] = cluster
+	node.SetLabels(labels)
+}
+
+func nameTyped(body []byte, mediaType, cluster string) ([]byte, error) {
+	info, known := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	node, ok := object.(*corev1.Node)
+	if err != nil || !ok || !known {
+		return body, nil //nolint:nilerr // the endpoint says what is wrong with it
+	}
+	name(node, cluster)
+	var out bytes.Buffer
+	if err := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion).Encode(node, &out); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
 }

@@ -31,13 +31,20 @@ var (
 	errMissing     = errors.New("source does not have the resource")
 	errShort       = errors.New("source ends its watches at once")
 	errSilent      = errors.New("source has been silent for too long")
+	errLargePage   = errors.New("page is too large")
 )
 
-// Bounds of what is read of one answer.
+// Bounds of what is read of one answer. Objects that are so large that a page
+// of them is not within its bound come in smaller pages; a single object always
+// is.
 const (
-	maxPage  = 512 << 20
-	maxError = 64 << 10
-	pageSize = 500
+	maxPage = 32 << 20
+	// largePage is what is read of a page before it needs a turn.
+	largePage = 4 << 20
+	maxError  = 64 << 10
+	pageSize  = 500
+	// pageShrink divides the size of a page that was too large.
+	pageShrink = 8
 )
 
 // connection makes the requests of one feed with one config.
@@ -162,13 +169,17 @@ func refusesInitial(code int) bool {
 
 // list reads a complete state in pages.
 func (c *connection) list(ctx context.Context, fn func(raw []byte)) (rv string, err error) {
-	cont := ""
+	cont, page := "", c.page
 	for {
-		query := url.Values{"limit": {strconv.Itoa(c.page)}}
+		query := url.Values{"limit": {strconv.Itoa(page)}}
 		if cont != "" {
 			query.Set("continue", cont)
 		}
 		body, err := c.readPage(ctx, query)
+		if errors.Is(err, errLargePage) && page > 1 {
+			page = max(1, page/pageShrink)
+			continue
+		}
 		if err != nil {
 			return "", err
 		}
@@ -197,14 +208,39 @@ func (c *connection) readPage(ctx context.Context, query url.Values) ([]byte, er
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, largePage))
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	if len(body) > maxPage {
-		return nil, fmt.Errorf("page of more than %d bytes", maxPage)
+	if len(body) < largePage {
+		return body, nil
+	}
+	done, err := c.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	rest, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1-largePage))
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	if body = append(body, rest...); len(body) > maxPage {
+		return nil, fmt.Errorf("%w: more than %d bytes", errLargePage, maxPage)
 	}
 	return body, nil
+}
+
+// turn waits for a turn at reading a large page; done gives it back.
+func (c *connection) turn(ctx context.Context) (done func(), err error) {
+	if c.opts.Large == nil {
+		return func() {}, nil
+	}
+	select {
+	case c.opts.Large <- struct{}{}:
+		return func() { <-c.opts.Large }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to read a large page: %w", ctx.Err())
+	}
 }
 
 // revision asks for the present RV of the resource.

@@ -57,6 +57,9 @@ type Options struct {
 	Check func(ctx context.Context, config *rest.Config) error
 	// Dropped is told of objects that cannot be read; they are left out.
 	Dropped func(error)
+	// Large gives turns at reading large pages, so that the feeds of one source
+	// together hold no more of them than it has room for; nil bounds nothing.
+	Large chan struct{}
 	// Counted is told of relists and resumes; both may be nil.
 	Relisted, Resumed func()
 }

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -159,6 +160,17 @@ func list(rv, cont string, items ...string) func(http.ResponseWriter, *http.Requ
 	}
 }
 
+// oversized sends more than any page may hold.
+func oversized(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	chunk := bytes.Repeat([]byte("x"), 1<<20)
+	for range maxPage>>20 + 1 {
+		if _, err := w.Write(chunk); err != nil {
+			return // as much as is wanted has been read
+		}
+	}
+}
+
 func refuse(code int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -202,6 +214,17 @@ func TestFeed(t *testing.T) {
 		},
 		"falls back to pages": {
 			[]step{{"initial", refuse(422)}, {"list", list("7", "more", "a@3")}, {"list+more", list("8", "", "b@4")}, {"watch@7", events("+c@9 ...")}},
+			"begin begin +a@3 +b@4 end@7 connected +c@9",
+		},
+		"pages that are too large are asked for in parts": {
+			[]step{
+				{"initial", refuse(422)},
+				{"list", oversized},
+				{"list62", list("7", "more", "a@3")},
+				{"list+more", oversized},
+				{"list+more", list("8", "", "b@4")},
+				{"watch@7", events("+c@9 ...")},
+			},
 			"begin begin +a@3 +b@4 end@7 connected +c@9",
 		},
 		"expires in a watch": {

@@ -44,6 +44,7 @@ type SourceState struct {
 type source struct {
 	Source
 	cache  *Cache
+	large  chan struct{} // turns of the feeds at large pages
 	runs   []*run
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -169,7 +170,7 @@ func (c *Cache) collectionsOf(name cache.ClusterName) []*collection {
 // newSource makes the feeds: managed copies and Nodes first, then what Pods refer
 // to, then Pods, then the rest.
 func (c *Cache) newSource(s Source) *source {
-	n := &source{Source: s, cache: c}
+	n := &source{Source: s, cache: c, large: make(chan struct{}, 1)}
 	var before []*run
 	if s.Name != cache.ControlPlane {
 		for _, res := range c.managed() {
@@ -204,6 +205,7 @@ func (n *source) add(res cache.Resource, selector, from string, sink feed.Sink, 
 		From:          from,
 		Sink:          &firstSync{Sink: sink, done: sync.OnceFunc(func() { close(r.synced) })},
 		Clock:         n.cache.cfg.Now,
+		Large:         n.large,
 		Check:         n.cache.identities.check(n.Name, n.UID, n.cache.cfg.Now),
 		Dropped: func(err error) {
 			counters.dropped.WithLabelValues(resource).Inc()

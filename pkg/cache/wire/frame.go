@@ -15,7 +15,7 @@ import (
 )
 
 // MaxFrame bounds one event of a member's watch.
-const MaxFrame = 32 << 20
+const MaxFrame = 16 << 20
 
 // Types of watch events.
 const (

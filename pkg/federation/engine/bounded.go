@@ -2,23 +2,34 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 )
 
-// Bounds of what one answer of a member can make us hold: client-go reads an
+// Bounds of what the answers of a member can make us hold: client-go reads an
 // answer, and an event of a watch, whole before it looks at it.
 const (
 	largestObject = 16 << 20
-	largestList   = 512 << 20
+	largestList   = 128 << 20
+	// largeFrom is what is read of one before it needs a turn: a member has one
+	// large answer under way.
+	largeFrom = 2 << 20
 )
 
 var errAnswerTooLarge = errors.New("the member's answer is larger than any that is in order")
 
 // bounded cuts answers off that a member would go on with for ever.
-type bounded struct{ next http.RoundTripper }
+type bounded struct {
+	next http.RoundTripper
+	turn chan struct{} // with room for one
+}
+
+func newBounded(next http.RoundTripper) bounded {
+	return bounded{next, make(chan struct{}, 1)}
+}
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -26,14 +37,14 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := &limitedBody{ReadCloser: resp.Body, left: largestObject, limit: largestObject}
+	body := &limitedBody{ReadCloser: resp.Body, ctx: r.Context(), turn: b.turn, limit: largestObject}
 	switch query := r.URL.Query(); {
 	case query.Get("watch") == "true" || query.Get("watch") == "1":
-		limit.perLine = true
+		body.perLine = true
 	case r.Method == http.MethodGet:
-		limit.left, limit.limit = largestList, largestList
+		body.limit = largestList
 	}
-	resp.Body = limit
+	resp.Body = body
 	return resp, nil
 }
 
@@ -41,20 +52,54 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 // is not taken for an answer. Events of a watch end in a line break each.
 type limitedBody struct {
 	io.ReadCloser
-	left, limit int
-	perLine     bool
+	ctx     context.Context //nolint:containedctx // of the request, as long as its answer is read
+	turn    chan struct{}
+	holds   bool // its turn
+	read    int  // of this answer, or event
+	limit   int
+	perLine bool
 }
 
 func (b *limitedBody) Read(p []byte) (int, error) {
+	if err := b.await(); err != nil {
+		return 0, err
+	}
 	n, err := b.ReadCloser.Read(p)
+	b.read += n
 	if b.perLine {
 		if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
-			b.left = b.limit - (n - at - 1)
-			return n, err
+			b.read = n - at - 1
+			b.release()
 		}
 	}
-	if b.left -= n; b.left < 0 {
+	if b.read > b.limit {
 		return 0, fmt.Errorf("%w: more than %d bytes", errAnswerTooLarge, b.limit)
 	}
 	return n, err
+}
+
+func (b *limitedBody) Close() error {
+	b.release()
+	return b.ReadCloser.Close()
+}
+
+// await takes a turn for what has become large.
+func (b *limitedBody) await() error {
+	if b.holds || b.read <= largeFrom {
+		return nil
+	}
+	select {
+	case b.turn <- struct{}{}:
+		b.holds = true
+		return nil
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	}
+}
+
+func (b *limitedBody) release() {
+	if b.holds {
+		b.holds = false
+		<-b.turn
+	}
 }

@@ -193,7 +193,7 @@ func (e *Engine) connect(ctx context.Context, c Member) {
 	}
 	if c.Apply != nil {
 		config := applyConfig(c.Apply)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{m, bounded{next}} })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{m, newBounded(next)} })
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The member's connection cannot be used")

@@ -173,6 +173,9 @@ func (h *Handler) observe(ctx context.Context, c cache.Collection, id *identity,
 	if err != nil {
 		return nil, err
 	}
+	if err := belongs(meta, id); err != nil {
+		return nil, err
+	}
 	rv, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("resourceVersion of the answer: %w", err)
@@ -186,6 +189,15 @@ func (h *Handler) observe(ctx context.Context, c cache.Collection, id *identity,
 		return nil, err
 	}
 	return obj, nil
+}
+
+// belongs refuses the object of another name: a member must not change what is
+// known of objects that nobody asked about.
+func belongs(meta *metav1.ObjectMeta, id *identity) error {
+	if id.sourceName != "" && meta.Name != id.sourceName || meta.Namespace != id.namespace {
+		return fmt.Errorf("asked about %s/%s and answered with %s/%s", id.namespace, id.sourceName, sanitize(meta.Namespace, 64), sanitize(meta.Name, 64))
+	}
+	return nil
 }
 
 // cacheForm gives an answer the encoding and the version of the collection: an
@@ -235,6 +247,14 @@ func (h *Handler) convertRaw(res cache.Resource, doc document, from schema.Group
 // answerUnkept answers with an object that is not in the cluster (a dry run,
 // one that a deletion ended), as it would be served.
 func (h *Handler) answerUnkept(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, c cache.Collection, id *identity, a *answer) error {
+	meta, err := a.meta()
+	if err != nil {
+		return err
+	}
+	if err := belongs(meta, id); err != nil {
+		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schema.GroupResource{}, "",
+			fmt.Sprintf("cluster %q: %v", string(id.cluster), err), 0, true)
+	}
 	raw, err := h.cacheForm(id.res, a)
 	if err != nil {
 		return err
@@ -247,10 +267,10 @@ func (h *Handler) answerUnkept(w http.ResponseWriter, r *http.Request, info *req
 	if raw, err = h.encodeRaw(id.res, doc); err != nil {
 		return err
 	}
-	meta := child(doc, "metadata")
-	rv, _ := strconv.ParseUint(text(meta, "resourceVersion"), 10, 64)
+	served := child(doc, "metadata")
+	rv, _ := strconv.ParseUint(text(served, "resourceVersion"), 10, 64)
 	obj := &cache.Object{
-		Key:     cache.Key{Namespace: text(meta, "namespace"), Name: text(meta, "name")},
+		Key:     cache.Key{Namespace: text(served, "namespace"), Name: text(served, "name")},
 		Cluster: id.cluster, SourceName: id.sourceName, UID: id.uid, RV: rv, Body: cache.Bytes(raw),
 	}
 	return h.writeServed(w, r, info, c, a.code, obj)

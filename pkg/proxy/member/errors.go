@@ -21,6 +21,9 @@ var (
 	// ErrUpgradeToken: the client asked for another protocol than
 	// SPDY/3.1 or websocket.
 	ErrUpgradeToken = errors.New("only upgrades to SPDY/3.1 and websocket are possible")
+	// ErrSwitched: the member switched to another protocol without being
+	// asked to.
+	ErrSwitched = errors.New("switched to another protocol without being asked to")
 	// ErrPath: the path has dot segments, which something on the way
 	// could resolve to another path than the one that was authorized.
 	ErrPath = errors.New("dot segments are not allowed in a path")

@@ -195,7 +195,7 @@ func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { r
 // checkAnswer runs before anything of a member's answer reaches the client.
 func (t *Transport) checkAnswer(resp *http.Response, f Forward) error {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return &UnreachableError{Cluster: t.name, Sent: true, Err: ErrUpgradeToken}
+		return &UnreachableError{Cluster: t.name, Sent: true, Err: ErrSwitched}
 	}
 	if err := refused(resp); err != nil {
 		if !errors.Is(err, ErrRedirect) {
