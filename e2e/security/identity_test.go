@@ -292,10 +292,9 @@ func TestImpersonation(t *testing.T) {
 		"as wanda with a group":             {path, []string{"Impersonate-User", "wanda", "Impersonate-Group", "system:masters"}, 403},
 		"as wanda with an extra field":      {path, []string{"Impersonate-User", "wanda", "Impersonate-Extra-Scopes", "all"}, 403},
 		"as wanda with a UID":               {path, []string{"Impersonate-User", "wanda", "Impersonate-Uid", "1"}, 403},
-		"with a group alone":                {path, []string{"Impersonate-Group", "system:masters"}, 500},
+		"with a group alone":                {path, []string{"Impersonate-Group", "system:masters"}, 400},
 		"as a front proxy":                  {path, []string{"X-Remote-User", "isthmus-admin", "X-Remote-Group", "system:masters"}, 403},
 		"as a front proxy, oddly spelt":     {path, []string{"X_Remote_User", "isthmus-admin", "X-Remote-Extra-A", "b"}, 403},
-		"by a header named in Connection":   {path, []string{"Connection", "Authorization", "Impersonate-User", "isthmus-admin"}, 403},
 		"asking for what a gateway may ask": {path, []string{"X-Isthmus-Unmanaged", "0", "Isthmus-Fleet", "true"}, 403},
 	} {
 		if code := askAs(t.Context(), t, token, c.path, c.header...); code != c.want {

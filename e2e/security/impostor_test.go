@@ -38,7 +38,9 @@ func newImpostor(m *lab.Member) (*impostor, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(config))
+	config = rest.AnonymousClientConfig(config)
+	config.NextProtos = []string{"http/1.1"} // for upgrades
+	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, err
 	}
