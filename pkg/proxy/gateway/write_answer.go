@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -158,7 +159,7 @@ func (h *Handler) answerObject(w http.ResponseWriter, r *http.Request, info *req
 	}
 	obj, err := h.observe(r.Context(), c, id, a)
 	if err != nil {
-		return notVisible(string(id.cluster), err)
+		return unseen(id, err)
 	}
 	if obj == nil {
 		return h.answerUnkept(w, r, info, c, id, a)
@@ -191,11 +192,13 @@ func (h *Handler) observe(ctx context.Context, c cache.Collection, id *identity,
 	return obj, nil
 }
 
+var errOtherObject = errors.New("answered with another object than it was asked about")
+
 // belongs refuses the object of another name: a member must not change what is
 // known of objects that nobody asked about.
 func belongs(meta *metav1.ObjectMeta, id *identity) error {
 	if id.sourceName != "" && meta.Name != id.sourceName || meta.Namespace != id.namespace {
-		return fmt.Errorf("asked about %s/%s and answered with %s/%s", id.namespace, id.sourceName, sanitize(meta.Namespace, 64), sanitize(meta.Name, 64))
+		return fmt.Errorf("%w: %s/%s", errOtherObject, sanitize(meta.Namespace, 64), sanitize(meta.Name, 64))
 	}
 	return nil
 }
@@ -252,8 +255,7 @@ func (h *Handler) answerUnkept(w http.ResponseWriter, r *http.Request, info *req
 		return err
 	}
 	if err := belongs(meta, id); err != nil {
-		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schema.GroupResource{}, "",
-			fmt.Sprintf("cluster %q: %v", string(id.cluster), err), 0, true)
+		return unseen(id, err)
 	}
 	raw, err := h.cacheForm(id.res, a)
 	if err != nil {

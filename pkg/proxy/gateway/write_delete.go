@@ -164,7 +164,7 @@ func (h *Handler) answerDelete(w http.ResponseWriter, r *http.Request, info *req
 	if lingers {
 		obj, err := h.observe(r.Context(), c, id, a)
 		if err != nil {
-			return notVisible(string(id.cluster), err)
+			return unseen(id, err)
 		}
 		if obj != nil {
 			return h.writeServed(w, r, info, c, a.code, obj)

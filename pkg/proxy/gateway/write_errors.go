@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/isthmus-dev/isthmus/pkg/proxy/member"
@@ -48,7 +49,7 @@ func (h *Handler) memberError(err error) error {
 	case errors.Is(err, member.ErrCredentials):
 		cause.Type = causeCredentials
 		status.Code, status.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
-	case errors.Is(err, member.ErrRedirect), errors.Is(err, member.ErrTooLarge):
+	case errors.Is(err, member.ErrRedirect), errors.Is(err, member.ErrTooLarge), errors.Is(err, member.ErrSwitched):
 		cause.Type = causeBadAnswer
 		status.Code, status.Reason = http.StatusBadGateway, metav1.StatusReasonInternalError
 	case gone.Sent:
@@ -61,6 +62,15 @@ func (h *Handler) memberError(err error) error {
 		}
 	}
 	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// unseen is the error of an answer whose object cannot be shown.
+func unseen(id *identity, err error) error {
+	if errors.Is(err, errOtherObject) {
+		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schema.GroupResource{}, "",
+			fmt.Sprintf("cluster %q: %v", string(id.cluster), err), 0, true)
+	}
+	return notVisible(string(id.cluster), err)
 }
 
 // notVisible says that a write took effect in its cluster, but cannot be

@@ -67,6 +67,12 @@ func TestWriteToABrokenMember(t *testing.T) {
 			w.Header().Set("Content-Type", protobufType)
 			io.WriteString(w, "k8s\x00\xff\xff\xff")
 		}, code: 502, requests: 1},
+		"answers about another object": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"other","namespace":"d","uid":"u","resourceVersion":"7"}}`)
+		}, code: 502, message: "another object", requests: 1},
+		"answers about another namespace": {handler: func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"other","uid":"u","resourceVersion":"7"}}`)
+		}, code: 502, message: "another object", requests: 1},
 		"refuses with Retry-After": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			answerStatus(w, 429, metav1.StatusReasonTooManyRequests)
