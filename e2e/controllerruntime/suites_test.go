@@ -102,7 +102,7 @@ func runSuite(t *testing.T, name string) []spec {
 	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
 	defer cancel()
 	// The suites read files beside their sources.
-	script := fmt.Sprintf("cd %q && exec env USE_EXISTING_CLUSTER=true %q -ginkgo.no-color -ginkgo.json-report=%q -ginkgo.succinct -ginkgo.focus=%q",
+	script := fmt.Sprintf("cd %q && exec env USE_EXISTING_CLUSTER=true %q -ginkgo.no-color -ginkgo.flake-attempts=3 -ginkgo.json-report=%q -ginkgo.succinct -ginkgo.focus=%q",
 		filepath.Join(source, "pkg", name), program, report, focus)
 	var kubeconfig string
 	if os.Getenv(mode) == onPlain {

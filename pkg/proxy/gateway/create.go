@@ -173,6 +173,10 @@ func (h *Handler) reserve(ctx context.Context, info *request.RequestInfo, c cach
 	switch obj, err := c.Get(ctx, key, cache.Version{}); {
 	case err == nil && adopt && obj.Cluster != cache.ControlPlane:
 		return nil // the bare name is the control plane's as soon as it has the object
+	case err == nil && obj.Cluster == n.member.Name && obj.SourceName == name:
+		// Its cluster knows whether it is still there: the end of an object
+		// may be seen here later than the answer to its deletion.
+		return nil
 	case err == nil:
 		return exists
 	case !errors.Is(err, cache.ErrNotFound):
