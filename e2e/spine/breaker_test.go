@@ -2,7 +2,6 @@ package spine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -141,7 +140,7 @@ func (f *drillFleet) short(t testing.TB) string {
 	now := f.all(t)
 	for name := range f.before["m1"] {
 		if n := now["m1"][name] + now["m2"][name]; n != 10 {
-			return fmt.Sprintf("%s has %d replicas", name, n)
+			return fmt.Sprintf("%s has %d replicas, m1 %d and m2 %d", name, n, now["m1"][name], now["m2"][name])
 		}
 	}
 	return ""
@@ -151,17 +150,20 @@ func (f *drillFleet) short(t testing.TB) string {
 func (f *drillFleet) recovers(t *testing.T) {
 	t.Helper()
 	labtest.Eventually(t, within(90*time.Second), func(ctx context.Context) error {
+		said, err := world.System.Command(ctx, "breaker", "status")
+		if err != nil {
+			return err
+		}
 		if short := f.short(t); short != "" {
-			return errors.New(short)
+			return fmt.Errorf("%s; the breaker says:\n%s", short, said)
 		}
 		if lost := f.lost(t); lost > f.allowed() {
-			return fmt.Errorf("%d replicas have not come back", lost)
+			return fmt.Errorf("%d replicas have not come back; the breaker says:\n%s", lost, said)
 		}
-		said, err := world.System.Command(ctx, "breaker", "status")
-		if err == nil && !strings.Contains(said, "Nothing is stopped") {
-			err = fmt.Errorf("the mistake was taken back, and the breaker says:\n%s", said)
+		if !strings.Contains(said, "Nothing is stopped") {
+			return fmt.Errorf("the mistake was taken back, and the breaker says:\n%s", said)
 		}
-		return err
+		return nil
 	})
 	f.before = f.all(t)
 }

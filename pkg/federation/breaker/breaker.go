@@ -57,15 +57,10 @@ type Removal struct {
 	// Whole is what goes in the end, of which Amount is the next step; zero when
 	// there is one step only.
 	Whole Amount
-	// Decision names the placement that the removal follows from, and Surplus
-	// says that the template has all that it wants without what is removed.
-	// From is the placement before that one.
-	Decision, From string
-	Surplus        bool
-	// Returned is set where Decision is the placement that there was before
-	// From: it is when From was decided. Unlike what is counted, that outlives a
-	// restart.
-	Returned time.Time
+	// Surplus says that the template has all that it wants without what is
+	// removed, Nearer that its placement is nearer to the one that had stood,
+	// before the changes of late, than the placement before it was.
+	Surplus, Nearer bool
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -189,8 +184,6 @@ type charge struct {
 	class    Class
 	cluster  string
 	template string
-	// from and to are the placements before and after.
-	from, to string
 	Amount
 }
 
@@ -216,7 +209,6 @@ type Breaker struct {
 	trips   map[string]*Trip
 	waiting map[copyID]Waiting
 	passed  map[string]time.Time // containers that may go, until when that is remembered
-	refused map[string]string    // placements that were refused, by template
 }
 
 type token struct {
@@ -228,7 +220,7 @@ type token struct {
 func New(l Limits) *Breaker {
 	return &Breaker{
 		limits: l, tokens: map[copyID]token{}, trips: map[string]*Trip{},
-		waiting: map[copyID]Waiting{}, passed: map[string]time.Time{}, refused: map[string]string{},
+		waiting: map[copyID]Waiting{}, passed: map[string]time.Time{},
 	}
 }
 
@@ -250,9 +242,9 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Go, "was counted before"
 	}
-	if b.undoes(r) {
+	if undoes(r) {
 		delete(b.waiting, id)
-		return Go, "takes back what was refused"
+		return Go, "takes back a change"
 	}
 	trip := b.stops(now, &r, fleet, cluster)
 	if trip == nil {
@@ -264,44 +256,14 @@ func (b *Breaker) Ask(now time.Time, r Removal, fleet, cluster Size) (verdict Ve
 		delete(b.waiting, id)
 		return Release, "the removal was rejected by " + trip.By
 	}
-	if _, known := b.refused[r.Template]; !known && r.Class == Derived && !b.returns(r) && !b.putBack(r) {
-		b.refused[r.Template] = r.Decision
-	}
 	b.waiting[id] = Waiting{Removal: r, Trip: trip.ID, seen: now}
 	trip.idle = time.Time{}
 	return Wait, fmt.Sprintf("the removal waits for approval (%s), see: multicluster-apiserver breaker status", trip.ID)
 }
 
-// undoes: a placement was refused in part, and what has been created for it
-// goes again because another placement has taken its place; or what was let
-// through of one is taken back.
-func (b *Breaker) undoes(r Removal) bool {
-	if r.Class == Derived && r.Surplus && (b.returns(r) || b.putBack(r)) {
-		return true
-	}
-	refused, known := b.refused[r.Template]
-	return known && r.Class == Derived && r.Surplus && r.Decision != refused
-}
-
-// returns: the placement is the one that the template had before what has been
-// removed, and counted, for another.
-func (b *Breaker) returns(r Removal) bool {
-	return slices.ContainsFunc(b.charges, func(c charge) bool {
-		return c.class == Derived && c.template == r.Template && c.from != "" && c.from == r.Decision && c.to != r.Decision
-	})
-}
-
-// putBack: while derived removals are stopped, the placement goes back to what
-// it was before the change that may have stopped them.
-func (b *Breaker) putBack(r Removal) bool {
-	for id, t := range b.trips {
-		derived := id == string(Derived) || strings.HasPrefix(id, string(Derived)+"@")
-		if derived && r.Returned.After(t.Since.Add(-b.limits.Window)) {
-			return true
-		}
-	}
-	return false
-}
+// undoes: a change of the placement is taken back, and what had been created
+// for it goes again. The same mistake once more, or another one, is no way back.
+func undoes(r Removal) bool { return r.Class == Derived && r.Surplus && r.Nearer }
 
 // stops finds the trip that a removal runs into, and counts the removal when
 // there is none.
@@ -320,7 +282,7 @@ func (b *Breaker) stops(now time.Time, r *Removal, fleet, cluster Size) *Trip {
 	if trip, approved := b.class(now, r, string(r.Class)+"@"+r.Cluster, own, b.limits.cluster(r.Class, fleet, cluster)); trip != nil || approved {
 		return trip
 	}
-	b.charges = append(b.charges, charge{at: now, class: r.Class, cluster: r.Cluster, template: r.Template, from: r.From, to: r.Decision, Amount: r.Amount})
+	b.charges = append(b.charges, charge{at: now, class: r.Class, cluster: r.Cluster, template: r.Template, Amount: r.Amount})
 	return nil
 }
 
@@ -413,9 +375,6 @@ func (b *Breaker) Tick(now time.Time) (ended []*Trip) {
 				b.passed[id] = now
 			}
 		}
-	}
-	if len(b.trips) == 0 {
-		clear(b.refused)
 	}
 	return ended
 }

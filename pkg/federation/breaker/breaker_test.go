@@ -196,66 +196,73 @@ func TestRejectedPlacementsWait(t *testing.T) {
 	}
 }
 
-// A placement is refused, and taken back after it was carried out in part: what
-// it has created goes, unless that would leave too little.
+// A placement is taken back after it was carried out in part: what it has
+// created goes, whatever is stopped and after a restart too, unless that would
+// leave too little. Another placement is no way back.
 func TestTakingBack(t *testing.T) {
 	b := New(DefaultLimits())
 	fleet, cluster := sizes(2000)
-	mistake := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{50, 1}, Decision: "m1=100"}
-	other := mistake
-	other.Cluster, other.Surplus = "m3", true
-	// In this order: the second could pass for a way back from the first.
+	mistake := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{50, 1}}
 	if v, why := b.Ask(start, mistake, fleet, cluster); v != Wait {
 		t.Errorf("a mistaken placement: %v, %s", v, why)
 	}
-	if v, why := b.Ask(start, other, fleet, cluster); v != Wait {
-		t.Errorf("the same, with the new replicas available: %v, %s", v, why)
-	}
-	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50"}
-	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
-		t.Errorf("%v while others do not hold their share", v)
-	}
-	back.Surplus = true
-	if v, why := b.Ask(start, back, fleet, cluster); v != Go {
-		t.Errorf("taking back: %v, %s", v, why)
-	}
-	back.Template = "api"
-	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
-		t.Errorf("%v: nothing was refused of this template", v)
+	for range 2 {
+		for name, c := range map[string]struct {
+			change func(*Removal)
+			want   Verdict
+		}{
+			"taken back":       {func(*Removal) {}, Go},
+			"not surplus":      {func(r *Removal) { r.Surplus = false }, Wait},
+			"another mistake":  {func(r *Removal) { r.Nearer = false }, Wait},
+			"another template": {func(r *Removal) { r.Template = "api" }, Go},
+			"no way back": {func(r *Removal) {
+				r.Class, r.Template = Asked, "other"
+				b.charges = append(b.charges, charge{at: start, class: Asked, template: "x", Amount: Amount{Replicas: 100}})
+			}, Wait},
+		} {
+			r := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Surplus: true, Nearer: true}
+			c.change(&r)
+			if v, why := b.Ask(start, r, fleet, cluster); v != c.want {
+				t.Errorf("%s: %v, %s", name, v, why)
+			}
+		}
+		if counted := b.used(Derived, ""); counted != (Amount{}) {
+			t.Errorf("taking back was counted: %s", counted)
+		}
+		b = Restore(DefaultLimits(), b.State(), start)
 	}
 }
 
-// What was let through of a placement before the rest was stopped goes back
-// when the former placement is there again, and to no third one.
-func TestTakingBackWhatWasLetThrough(t *testing.T) {
-	b := New(DefaultLimits())
+// What waited before a restart is waited for, until all has been tried.
+func TestRestoredTripsEnd(t *testing.T) {
 	fleet, cluster := sizes(2000)
-	moved := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{2, 0}, Decision: "m1=10", From: "m1=5,m2=5"}
-	if v, why := b.Ask(start, moved, fleet, cluster); v != Go {
-		t.Fatalf("%v, %s", v, why)
+	mistake := Removal{Cluster: "m2", Template: "web", Class: Derived, Amount: Amount{50, 1}}
+	restored := func() *Breaker {
+		b := New(DefaultLimits())
+		if v, _ := b.Ask(start, mistake, fleet, cluster); v != Wait {
+			t.Fatal("nothing is stopped")
+		}
+		return Restore(DefaultLimits(), b.State(), start)
 	}
-	other := Removal{Cluster: "m2", Template: "api", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=100", From: "m1=50,m2=50"}
-	if v, _ := b.Ask(start, other, fleet, cluster); v != Wait {
-		t.Fatal("nothing is stopped")
+	b := restored()
+	if ended := b.Tick(start.Add(calm + time.Second)); len(ended) > 0 {
+		t.Error("a trip has ended before anything was tried")
 	}
-	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{5, 0}, Decision: "m1=5,m2=5", From: "m1=10"}
-	third := back
-	third.Template, third.Decision, third.Surplus = "web", "m3=10", true
-	rest := moved
-	rest.Amount, rest.Surplus = Amount{3, 0}, true
-	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
-		t.Errorf("%v of more than what is surplus", v)
+	if ended := b.Tick(start.Add(startTime + calm)); len(ended) != 1 {
+		t.Error("a trip does not end although nothing waits")
 	}
-	if v, _ := b.Ask(start, rest, fleet, cluster); v != Wait {
-		t.Errorf("%v of the rest of the mistake", v)
+	b = restored()
+	b.Tried(start)
+	if ended := b.Tick(start.Add(calm)); len(ended) != 1 {
+		t.Error("a trip does not end although all was tried and nothing waits")
 	}
-	back.Amount, back.Surplus = Amount{3, 0}, true
-	if v, why := b.Ask(start, back, fleet, cluster); v != Go {
-		t.Errorf("taking back: %v, %s", v, why)
+	b = restored()
+	if v, _ := b.Ask(start, mistake, fleet, cluster); v != Wait {
+		t.Error("the restored trip does not stop")
 	}
-	clear(b.refused) // which would let it pass
-	if v, _ := b.Ask(start, third, fleet, cluster); v != Wait {
-		t.Errorf("%v to a third placement", v)
+	b.Tried(start)
+	if ended := b.Tick(start.Add(calm)); len(ended) != 0 {
+		t.Error("a trip has ended on which a removal waits")
 	}
 }
 
@@ -332,39 +339,4 @@ func TestLimitsHold(t *testing.T) {
 			}
 		}
 	})
-}
-
-// After a restart nobody knows what was refused of which template: a placement
-// that is put back is carried out all the same while removals are stopped, as
-// far as it is surplus.
-func TestPuttingBackAfterARestart(t *testing.T) {
-	b := New(DefaultLimits())
-	fleet, cluster := sizes(2000)
-	back := Removal{Cluster: "m1", Template: "web", Class: Derived, Amount: Amount{50, 0}, Decision: "m1=50,m2=50", From: "m1=100", Returned: start.Add(-time.Minute), Surplus: true}
-	if v, _ := b.Ask(start, back, fleet, cluster); v != Wait {
-		t.Errorf("%v where nothing was stopped before: it is a change like any other", v)
-	}
-	b = New(DefaultLimits())
-	mistake := Removal{Cluster: "m2", Template: "api", Class: Derived, Amount: Amount{50, 1}, Decision: "m1=100"}
-	if v, _ := b.Ask(start, mistake, fleet, cluster); v != Wait {
-		t.Fatal("nothing is stopped")
-	}
-	b = Restore(DefaultLimits(), b.State(), start)
-	for name, c := range map[string]struct {
-		change func(*Removal)
-		want   Verdict
-	}{
-		"put back":         {func(*Removal) {}, Go},
-		"not surplus":      {func(r *Removal) { r.Surplus = false }, Wait},
-		"a third one":      {func(r *Removal) { r.Returned = time.Time{} }, Wait},
-		"to what was once": {func(r *Removal) { r.Returned = start.Add(-time.Hour) }, Wait},
-		"another template": {func(r *Removal) { r.Template = "other" }, Go},
-		"not derived":      {func(r *Removal) { r.Class, r.Amount.Replicas = Asked, 5000; r.Template = "x" }, Go}, // alone
-	} {
-		r := back
-		c.change(&r)
-		if v, why := b.Ask(start, r, fleet, cluster); v != c.want {
-			t.Errorf("%s: %v, %s", name, v, why)
-		}
-	}
 }

@@ -58,6 +58,16 @@ func compareNames(x, y Counted) int {
 // startTime is how long a start may take until everything has been tried.
 const startTime = 2 * time.Minute
 
+// Tried says that everything which may have waited before the start has been
+// tried: a restored trip on which nothing waits is over as soon as any other.
+func (b *Breaker) Tried(now time.Time) {
+	for _, t := range b.trips {
+		if t.idle.After(now) {
+			t.idle = now
+		}
+	}
+}
+
 // Restore makes a breaker of what was stored. What waits is found out again.
 func Restore(l Limits, s State, now time.Time) *Breaker {
 	b := New(l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,12 +71,8 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
 	delete(out.Annotations, deletedTemplate)
 	out.Spec = *want
-	if b != nil && b.Spec.Resource.UID == out.Spec.Resource.UID {
-		if err := noteMove(&out.ObjectMeta, b.Spec.Clusters, out.Spec.Clusters, time.Now()); err != nil {
-			return nil, err
-		}
-	} else {
-		delete(out.Annotations, placementMove)
+	if err := e.noteMove(out, b, d); err != nil {
+		return nil, err
 	}
 	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
 		equality.Semantic.DeepEqual(b.Labels, out.Labels) && equality.Semantic.DeepEqual(b.Annotations, out.Annotations) {
@@ -105,18 +102,35 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	return stored, nil
 }
 
-// placementMove, on a binding, is how its placement came about. So a mistake
-// that is put right is known as such after a restart as well.
+// placementMove, on a binding, is how the placement of a divided workload came
+// about. So a change that is taken back is known as such after a restart as well.
 const placementMove = "isthmus.dev/placement-move"
 
 // move is the last change of a placement.
 type move struct {
-	// From is the placement before, Since when the present one was decided.
-	From  string    `json:"from,omitempty"`
-	Since time.Time `json:"since"`
-	// Returned is when From was decided, where the present placement is the one
-	// before that. Going there once more is no return.
-	Returned time.Time `json:"returned,omitzero"`
+	// Base is the placement that had stood before the changes of late, From the
+	// one before the present one, and Since is when that was decided.
+	Base  map[string]int32 `json:"base,omitempty"`
+	From  map[string]int32 `json:"from,omitempty"`
+	Since time.Time        `json:"since"`
+}
+
+// nearer says whether a placement is nearer to the base than the one before it.
+func (m move) nearer(targets map[string]int32) bool {
+	return distance(targets, m.Base) < distance(m.From, m.Base)
+}
+
+// distance is how many replicas have to change to come from a to b.
+func distance(a, b map[string]int32) (n int32) {
+	for cluster, replicas := range a {
+		n += max(replicas-b[cluster], b[cluster]-replicas)
+	}
+	for cluster, replicas := range b {
+		if _, ok := a[cluster]; !ok {
+			n += replicas
+		}
+	}
+	return n
 }
 
 func moveOf(meta *metav1.ObjectMeta) (m move) {
@@ -126,21 +140,34 @@ func moveOf(meta *metav1.ObjectMeta) (m move) {
 	return m
 }
 
-// noteMove writes down from where a placement moves.
-func noteMove(meta *metav1.ObjectMeta, from, to []workv1alpha2.TargetCluster, now time.Time) error {
-	was, is := where(targetsOf(from)), where(targetsOf(to))
-	if was == is {
+// next is the move to another placement. A placement that has stood is the base
+// of what follows; while removals are stopped, what was before them remains it.
+func (m move) next(from, to map[string]int32, now time.Time, stands time.Duration, stopped bool) move {
+	if maps.Equal(from, to) {
+		return m
+	}
+	out := move{Base: m.Base, From: from, Since: now.UTC().Truncate(time.Second)}
+	if m.Since.IsZero() || now.Sub(m.Since) >= stands && !stopped {
+		out.Base = from
+	}
+	return out
+}
+
+// noteMove writes down from where a divided placement moves.
+func (e *Engine) noteMove(out *binding, b *binding, d *decision) error {
+	if b == nil || b.Spec.Resource.UID != out.Spec.Resource.UID || !d.divided {
+		delete(out.Annotations, placementMove)
 		return nil
 	}
-	last, next := moveOf(meta), move{From: was, Since: now.UTC().Truncate(time.Second)}
-	if is != "" && is == last.From && last.Returned.IsZero() {
-		next.Returned = last.Since
+	from, to := targetsOf(b.Spec.Clusters), targetsOf(out.Spec.Clusters)
+	if maps.Equal(from, to) {
+		return nil
 	}
-	b, err := json.Marshal(next)
+	text, err := json.Marshal(moveOf(&b.ObjectMeta).next(from, to, time.Now(), e.cfg.Breaker.Window, e.breaker.stopsDerived()))
 	if err != nil {
 		return fmt.Errorf("move of the placement: %w", err)
 	}
-	metav1.SetMetaDataAnnotation(meta, placementMove, string(b))
+	metav1.SetMetaDataAnnotation(&out.ObjectMeta, placementMove, string(text))
 	return nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
@@ -46,44 +44,48 @@ func TestDefaultPolicySpeaks(t *testing.T) {
 	}
 }
 
-// A move is written on the binding, and so is the way back; what does not move
-// leaves that as it is.
+// A mistaken placement that is taken back is known as such, for as long as
+// removals are stopped; the same mistake once more, another one, or what was
+// once before a placement that has stood, is not.
 func TestMovesAreNoted(t *testing.T) {
-	at := func(m1, m2 int32) []workv1alpha2.TargetCluster {
-		return []workv1alpha2.TargetCluster{{Name: "m2", Replicas: m2}, {Name: "m1", Replicas: m1}}
+	at := func(m1, m2, m3 int32) map[string]int32 {
+		out := map[string]int32{}
+		for name, n := range map[string]int32{"m1": m1, "m2": m2, "m3": m3} {
+			if n > 0 {
+				out[name] = n
+			}
+		}
+		return out
 	}
-	var meta metav1.ObjectMeta
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for i, step := range []struct {
-		name     string
-		from, to []workv1alpha2.TargetCluster
-		before   string
-		returned int // the step that is taken back, counted from 1
-	}{
-		{"placed", nil, at(5, 5), "", 0},
-		{"nothing moves", at(5, 5), at(5, 5), "", 0},
-		{"nowhere", at(5, 5), nil, "m1=5,m2=5,", 0},
-		{"placed again", nil, at(5, 5), "", 3},
-		{"a mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", 0},
-		{"decided again", at(10, 0), at(10, 0), "m1=5,m2=5,", 0},
-		{"put right", at(10, 0), at(5, 5), "m1=10,m2=0,", 5},
-		{"decided again", at(5, 5), at(5, 5), "m1=10,m2=0,", 5},
-		{"the same mistake", at(5, 5), at(10, 0), "m1=5,m2=5,", 0},
-		{"put right again", at(10, 0), at(5, 5), "m1=10,m2=0,", 9},
-		{"to a third one", at(5, 5), at(4, 6), "m1=5,m2=5,", 0},
-		{"nowhere", at(4, 6), nil, "m1=4,m2=6,", 0},
-		{"back from nowhere", nil, at(4, 6), "", 12},
+	const window = 10 * time.Minute
+	type step struct {
+		name    string
+		after   time.Duration
+		stopped bool
+		to      map[string]int32
+		nearer  bool
+	}
+	placed := step{"placed", 0, false, at(5, 5, 0), false}
+	mistake := step{"a mistake", time.Hour, false, at(10, 0, 0), false}
+	for name, steps := range map[string][]step{
+		"taken back":                    {placed, mistake, {"back", time.Minute, true, at(5, 5, 0), true}},
+		"taken back late":               {placed, mistake, {"back", 5 * time.Hour, true, at(5, 5, 0), true}},
+		"taken back to a third one":     {placed, mistake, {"back", time.Minute, true, at(6, 4, 0), true}},
+		"again, and taken back again":   {placed, mistake, {"back", time.Minute, true, at(5, 5, 0), true}, {"again", time.Minute, true, at(10, 0, 0), false}, {"back", time.Minute, true, at(5, 5, 0), true}},
+		"another mistake on top":        {placed, mistake, {"another", time.Minute, true, at(0, 0, 10), false}, {"back", time.Minute, true, at(5, 5, 0), true}},
+		"the opposite mistake":          {placed, mistake, {"opposite", time.Minute, true, at(0, 10, 0), false}},
+		"nowhere":                       {placed, mistake, {"nowhere", time.Minute, true, at(0, 0, 0), false}},
+		"a placement that stood, left":  {placed, mistake, {"by mistake", 5 * time.Hour, false, at(5, 5, 0), false}},
+		"moved on purpose, then a slip": {placed, mistake, {"on", 5 * time.Hour, false, at(0, 0, 10), false}, {"slip", time.Hour, false, at(10, 0, 0), false}},
 	} {
-		now := start.Add(time.Duration(i+1) * time.Minute)
-		if err := noteMove(&meta, step.from, step.to, now); err != nil {
-			t.Fatal(err)
-		}
-		want := time.Time{}
-		if step.returned > 0 {
-			want = start.Add(time.Duration(step.returned) * time.Minute)
-		}
-		if got := moveOf(&meta); got.From != step.before || !got.Returned.Equal(want) {
-			t.Errorf("%s: %+v, want from %q, returned %s", step.name, got, step.before, want)
+		now, here, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), at(0, 0, 0), move{}
+		for _, s := range steps {
+			now = now.Add(s.after)
+			m, here = m.next(here, s.to, now, window, s.stopped), s.to
+			again := m.next(here, here, now.Add(time.Hour), window, s.stopped)
+			if got := m.nearer(here); got != s.nearer || !again.Since.Equal(m.Since) {
+				t.Errorf("%s: %s: nearer %v, %+v; decided once more %+v", name, s.name, got, m, again)
+			}
 		}
 	}
 }

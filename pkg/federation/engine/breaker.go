@@ -69,6 +69,7 @@ type breakerKeeper struct {
 	stopped  map[string]bool // clusters whose condition is False
 	tripped  map[string]bool
 	before   bool // an earlier leader had something stopped
+	idle     int  // ticks for which nothing has been queued
 }
 
 func newBreakerKeeper(e *Engine) *breakerKeeper {
@@ -142,6 +143,13 @@ func (k *breakerKeeper) ask(ctx context.Context, r breaker.Removal) (breaker.Ver
 		klog.FromContext(ctx).Info("Removals are stopped", "trip", t.ID, "done", t.Done.String(), "limit", t.Limit.String())
 	}
 	return verdict, why, nil
+}
+
+// stopsDerived says whether removals that follow from placements are stopped.
+func (k *breakerKeeper) stopsDerived() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.breaker.Trips(), func(t *breaker.Trip) bool { return strings.HasPrefix(t.ID, string(breaker.Derived)) })
 }
 
 // settled: nothing has to be removed from the copy.
@@ -263,6 +271,12 @@ func (k *breakerKeeper) turn(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
+	if k.idle++; !k.engine.idle() {
+		k.idle = 0
+	}
+	if k.idle == idleTicks {
+		k.breaker.Tried(now)
+	}
 	for _, t := range k.breaker.Tick(now) {
 		delete(k.tripped, t.ID)
 		k.dirty = true
@@ -278,6 +292,22 @@ func (k *breakerKeeper) turn(ctx context.Context) {
 	if err := k.store(ctx, now); err != nil {
 		klog.FromContext(ctx).Error(err, "The breaker's state cannot be stored")
 	}
+}
+
+// idleTicks in a row without anything queued mean that all has been tried.
+const idleTicks = 3
+
+// idle says that nothing is queued.
+func (e *Engine) idle() bool {
+	if e.templateQueue.Len() > 0 {
+		return false
+	}
+	for _, m := range e.memberList() {
+		if m.queue.Len() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // answer carries out what operators have said. Answers are looked for only

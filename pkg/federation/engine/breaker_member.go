@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -275,7 +273,7 @@ func (m *member) shrinking(key marks.Key, d *decision, keeps int32, there *copyR
 	removal := breaker.Removal{
 		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
 		Amount: breaker.Amount{Replicas: int64(there.replicas - keeps)},
-		Token:  fmt.Sprintf("scale %s %d>%d", there.UID, there.replicas, keeps),
+		Token:  fmt.Sprintf("scale %s %d>%d of %d", there.UID, there.replicas, keeps, d.since.Unix()),
 	}
 	if d.askedLess {
 		removal.Class = breaker.Asked
@@ -308,25 +306,12 @@ func (m *member) waits(key marks.Key, why string) {
 	}
 }
 
-// describeDecision says which placement a removal follows from, and whether it
+// describeDecision says whether a removal takes back a change, and whether it
 // takes away nothing but surplus: with the number that the copy keeps, and what
 // is available elsewhere, the template still has all that it wants.
 func (e *Engine) describeDecision(key marks.Key, cluster string, d *decision, keeps int32, r *breaker.Removal) {
-	r.Decision, r.From, r.Returned = d.where(), d.from, d.returned
+	r.Nearer = d.nearer
 	r.Surplus = d.divided && keeps+e.elsewhere(key, cluster, d) >= d.total
-}
-
-// where names the placement.
-func (d *decision) where() string {
-	return where(d.targets)
-}
-
-func where(targets map[string]int32) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(targets)) {
-		fmt.Fprintf(&b, "%s=%d,", name, targets[name])
-	}
-	return b.String()
 }
 
 // elsewhere is what is available in the other clusters of the placement.

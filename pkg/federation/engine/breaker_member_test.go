@@ -37,10 +37,9 @@ func TestShrinkSteps(t *testing.T) {
 // never has less than before.
 func TestGoingBackComesToAnEnd(t *testing.T) {
 	placed := &decision{total: 10, divided: true, targets: map[string]int32{"m1": 5, "m2": 5}}
-	mistaken := &decision{total: 10, divided: true, targets: map[string]int32{"m1": 10, "m2": 0}}
 	for _, have := range []map[string]int32{{"m1": 8, "m2": 5}, {"m1": 10, "m2": 3}, {"m1": 10, "m2": 2}, {"m1": 9, "m2": 4}, {"m1": 12, "m2": 1}} {
 		b, now := breaker.New(breaker.Limits{Window: time.Minute}), time.Now()
-		refused := breaker.Removal{Cluster: "m2", Template: "web", Class: breaker.Derived, Decision: mistaken.where(), Amount: breaker.Amount{Replicas: 1}}
+		refused := breaker.Removal{Cluster: "m2", Template: "web", Class: breaker.Derived, Amount: breaker.Amount{Replicas: 1}}
 		if v, _ := b.Ask(now, refused, breaker.Size{}, breaker.Size{}); v != breaker.Wait {
 			t.Fatal("the mistake is not stopped")
 		}
@@ -79,7 +78,7 @@ func goBack(b *breaker.Breaker, now time.Time, d *decision, have map[string]int3
 		}
 		for _, keeps := range shrinkSteps(d, c.Present, want, elsewhere) {
 			r := breaker.Removal{
-				Cluster: c.Name, Template: "web", Class: breaker.Derived, Decision: d.where(),
+				Cluster: c.Name, Template: "web", Class: breaker.Derived, Nearer: true,
 				Amount: breaker.Amount{Replicas: int64(c.Present - keeps)}, Surplus: keeps+elsewhere >= d.total,
 			}
 			if v, _ := b.Ask(now, r, breaker.Size{}, breaker.Size{}); v == breaker.Go {

@@ -36,8 +36,8 @@ type decision struct {
 	content    uint64
 	generation int64
 	targets    map[string]int32
-	from       string    // the placement before
-	returned   time.Time // when from was decided, where the placement is the one before it
+	nearer     bool      // the placement is nearer to what had stood than the one before
+	since      time.Time // when the placement was decided
 	divided    bool
 	bindingID  string
 	stamp      string // revision, "NAME/UID"
@@ -174,8 +174,8 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
-	came := moveOf(&b.ObjectMeta)
-	d.from, d.returned = came.From, came.Returned
+	last := moveOf(&b.ObjectMeta)
+	d.nearer, d.since = last.nearer(d.targets), last.Since
 	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
 	if len(d.targets) > 0 && !t.finalized() {
 		// The change comes back as an event, with the finalizer in place.
