@@ -24,6 +24,11 @@ type Cluster struct {
 	// Available is how many replicas of the template the member can hold
 	// besides those it has; nil when that is not known.
 	Available *int64
+	// Failed says why nothing is counted on that is there, where the policy
+	// lets replicas leave such a cluster.
+	Failed string
+	// Lacks names what the member would need to take the template.
+	Lacks string
 }
 
 // Affinity is a compiled ClusterAffinity.
@@ -85,7 +90,7 @@ func fieldHolds(r policyv1alpha1.FieldRequirement, c *Cluster) bool {
 // untolerated finds a taint that keeps new replicas away.
 func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (corev1.Taint, bool) {
 	for _, t := range taints {
-		if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute {
+		if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute && t.Effect != policyv1alpha1.TaintEffectPreferNoExecute {
 			continue
 		}
 		if !slices.ContainsFunc(tolerations, func(tol corev1.Toleration) bool { return tolerates(tol, t) }) {

@@ -26,23 +26,37 @@ type Input struct {
 	Replicas  int32
 	Clusters  []Cluster
 	Previous  []Target
+	// Group is the affinity group in use.
+	Group string
 	// Fresh asks for a division that does not start from the previous one:
 	// the placement has changed, or a new decision was asked for.
 	Fresh bool
+	// Restart tries the affinity groups from the first one again: somebody
+	// asked for a new decision.
+	Restart bool
+	// Overcommit places what the known room is not enough for by weight all
+	// the same.
+	Overcommit bool
+	// Together are the clusters that the template's affinity group allows;
+	// nil allows all. Apart are those that hold one that it must not meet.
+	Together, Apart []string
 }
 
 // Reasons of a decision.
 const (
-	ReasonSuccess   = "Success"
-	ReasonNoCluster = "NoClusterFit"
-	ReasonTooFew    = "NotEnoughClusters"
-	ReasonInvalid   = "InvalidPlacement"
-	ReasonPostponed = "PartlyPostponed"
+	ReasonSuccess       = "Success"
+	ReasonNoCluster     = "NoClusterFit"
+	ReasonTooFew        = "NotEnoughClusters"
+	ReasonUnschedulable = "Unschedulable"
+	ReasonInvalid       = "InvalidPlacement"
+	ReasonPostponed     = "PartlyPostponed"
 )
 
 // Decision is where a template runs.
 type Decision struct {
 	Targets []Target // sorted by cluster
+	// Group is the affinity group that was used.
+	Group   string
 	Reason  string
 	Message string
 }
@@ -53,111 +67,83 @@ func (d Decision) OK() bool { return d.Reason == ReasonSuccess || d.Reason == Re
 // Place decides. When no decision is possible the previous targets stay as
 // they are: a mistake in a policy takes nothing away.
 func Place(in Input) Decision {
-	fit, rejected, err := filter(in)
+	groups, err := groupsOf(&in.Placement)
 	if err != nil {
-		return Decision{Targets: in.Previous, Reason: ReasonInvalid, Message: err.Error()}
+		return in.stay(ReasonInvalid, err.Error())
 	}
+	var failed Decision
+	var messages []string
+	for _, g := range groups[in.first(groups):] {
+		d := in.placeIn(g)
+		if d.Group = g.name; d.OK() {
+			return d
+		}
+		if failed.Reason == "" {
+			failed = d
+		}
+		if g.name != "" {
+			d.Message = fmt.Sprintf("group %s: %s", g.name, d.Message)
+		}
+		messages = append(messages, d.Message)
+	}
+	return in.stay(failed.Reason, strings.Join(messages, "; "))
+}
+
+// stay keeps what is.
+func (in *Input) stay(reason, message string) Decision {
+	return Decision{Targets: in.Previous, Group: in.Group, Reason: reason, Message: message}
+}
+
+// first is the group to begin with: the one in use, so that a workload does not
+// go back by itself.
+func (in *Input) first(groups []group) int {
+	if in.Restart || len(in.Previous) == 0 {
+		return 0
+	}
+	return max(slices.IndexFunc(groups, func(g group) bool { return g.name == in.Group }), 0)
+}
+
+// placeIn places within one group. Overflow tiers are joined one by one, until
+// there is room; what a later tier holds stays there.
+func (in *Input) placeIn(g group) Decision {
+	all, rejected := in.filter(g)
+	var d Decision
+	for tier := range g.tiers {
+		fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.tier > tier && (!c.had || in.Fresh) })
+		if d = in.attempt(fit, rejected); d.OK() || d.Reason == ReasonInvalid {
+			break
+		}
+	}
+	return d
+}
+
+func (in *Input) attempt(fit []candidate, rejected map[string]int) Decision {
 	if len(fit) == 0 {
-		return Decision{Targets: in.Previous, Reason: ReasonNoCluster, Message: explain(len(in.Clusters), rejected)}
+		return in.stay(ReasonNoCluster, explain(len(in.Clusters), rejected))
 	}
-	weights, err := weigh(in, fit)
-	if err != nil {
-		return Decision{Targets: in.Previous, Reason: ReasonInvalid, Message: err.Error()}
-	}
-	fit, ok := spread(in, fit)
-	if !ok {
-		return Decision{Targets: in.Previous, Reason: ReasonTooFew, Message: explain(len(in.Clusters), rejected)}
-	}
-	if !divided(in) {
-		return whole(in, fit)
-	}
-	return divide(in, fit, weights)
-}
-
-// candidate is a cluster that may be used.
-type candidate struct {
-	*Cluster
-	held     int32
-	had      bool // is a target already
-	frozen   bool
-	capacity int64
-}
-
-func filter(in Input) (fit []candidate, rejected map[string]int, err error) {
-	affinity, err := CompileAffinity(in.Placement.ClusterAffinity)
-	if err != nil {
-		return nil, nil, err
-	}
-	previous := map[string]int32{}
-	for _, t := range in.Previous {
-		previous[t.Cluster] = t.Replicas
-	}
-	rejected = map[string]int{}
-	for i := range in.Clusters {
-		c := &in.Clusters[i]
-		held, had := previous[c.Name]
-		taint, tainted := untolerated(c.Taints, in.Placement.ClusterTolerations)
-		switch {
-		case !affinity.Matches(c):
-			rejected["not selected by clusterAffinity"]++
-		case !had && !c.Ready:
-			rejected["not ready"]++
-		case !had && tainted:
-			rejected[fmt.Sprintf("tainted %s", taint.ToString())]++
-		default:
-			x := candidate{Cluster: c, held: held, had: had, frozen: !c.Ready}
-			if c.Available != nil {
-				x.capacity = *c.Available
-			}
-			fit = append(fit, x)
+	m := in.methodFor(fit)
+	if m == byStaticWeight {
+		if err := weighStatically(in.Placement.ReplicaScheduling.WeightPreference.StaticWeightList, fit); err != nil {
+			return in.stay(ReasonInvalid, err.Error())
 		}
+		fit = slices.DeleteFunc(fit, func(c candidate) bool { return c.weight == 0 && !c.had })
 	}
-	return fit, rejected, nil
+	chosen, problem := in.spread(fit, m)
+	if problem != "" {
+		return in.stay(ReasonTooFew, problem)
+	}
+	if m == whole {
+		return in.duplicate(chosen)
+	}
+	return in.divide(chosen, m)
 }
 
-func explain(all int, rejected map[string]int) string {
-	reasons := make([]string, 0, len(rejected))
-	for why, n := range rejected {
-		reasons = append(reasons, fmt.Sprintf("%d %s", n, why))
-	}
-	slices.Sort(reasons)
-	return strings.TrimSuffix(fmt.Sprintf("0/%d clusters are available: %s", all, strings.Join(reasons, ", ")), ": ")
-}
-
-// spread keeps at most maxGroups clusters: those in use first, most replicas
-// first, then those with the most room, then by the hash of the template.
-func spread(in Input, fit []candidate) ([]candidate, bool) {
-	for _, s := range in.Placement.SpreadConstraints {
-		if len(fit) < s.MinGroups {
-			return nil, false
-		}
-		if s.MaxGroups == 0 || len(fit) <= s.MaxGroups {
-			continue
-		}
-		slices.SortStableFunc(fit, func(a, b candidate) int {
-			if a.had != b.had {
-				if a.had {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Or(
-				cmp.Compare(b.held, a.held),
-				cmp.Compare(b.capacity, a.capacity),
-				cmp.Compare(tieBreak(in.UID, a.Name), tieBreak(in.UID, b.Name)),
-			)
-		})
-		fit = fit[:s.MaxGroups]
-	}
-	return fit, true
-}
-
-func divided(in Input) bool {
+func (in *Input) divided() bool {
 	r := in.Placement.ReplicaScheduling
 	return in.Divisible && r != nil && r.ReplicaSchedulingType != policyv1alpha1.ReplicasDuplicated
 }
 
-func whole(in Input, fit []candidate) Decision {
+func (in *Input) duplicate(fit []candidate) Decision {
 	d := Decision{Reason: ReasonSuccess}
 	for _, c := range fit {
 		t := Target{Cluster: c.Name}
@@ -169,24 +155,24 @@ func whole(in Input, fit []candidate) Decision {
 	return finish(d)
 }
 
-func divide(in Input, fit []candidate, weights map[string]int64) Decision {
+func (in *Input) divide(fit []candidate, m method) Decision {
 	if in.Replicas == 0 {
-		return scaledToZero(in, fit)
+		return in.scaledToZero(fit)
 	}
-	shares := make([]Share, 0, len(fit))
-	for _, c := range fit {
-		shares = append(shares, Share{Cluster: c.Name, Weight: weights[c.Name], Held: c.held, Frozen: c.frozen})
+	parts, missing := in.parts(fit, m)
+	if missing != "" {
+		return in.stay(ReasonUnschedulable, missing)
 	}
 	d := Decision{Reason: ReasonSuccess}
 	var got int32
-	for cluster, n := range Divide(in.Replicas, shares, in.UID, in.Fresh) {
+	for cluster, n := range parts {
 		if got += n; n > 0 {
 			d.Targets = append(d.Targets, Target{Cluster: cluster, Replicas: n})
 		}
 	}
 	switch {
 	case got < in.Replicas && len(d.Targets) == 0:
-		return Decision{Targets: in.Previous, Reason: ReasonNoCluster, Message: "no ready cluster has a weight"}
+		return in.stay(ReasonNoCluster, "no ready cluster has a weight")
 	case got != in.Replicas:
 		d.Reason = ReasonPostponed
 		d.Message = fmt.Sprintf("%d of %d replicas assigned: clusters that are not ready keep what they have", got, in.Replicas)
@@ -196,7 +182,7 @@ func divide(in Input, fit []candidate, weights map[string]int64) Decision {
 
 // scaledToZero keeps the copies where they are, so that nothing is created or
 // deleted by scaling to zero and back.
-func scaledToZero(in Input, fit []candidate) Decision {
+func (in *Input) scaledToZero(fit []candidate) Decision {
 	d := Decision{Reason: ReasonSuccess}
 	for _, c := range fit {
 		if !c.had && len(in.Previous) > 0 && !in.Fresh {
@@ -219,65 +205,21 @@ func finish(d Decision) Decision {
 	return d
 }
 
-// weigh gives every candidate its weight.
-func weigh(in Input, fit []candidate) (map[string]int64, error) {
-	weights := make(map[string]int64, len(fit))
-	var prefs *policyv1alpha1.ClusterPreferences
-	if r := in.Placement.ReplicaScheduling; r != nil {
-		prefs = r.WeightPreference
-	}
-	switch {
-	case prefs != nil && prefs.DynamicWeight != "":
-		weighByCapacity(fit, weights)
-	case prefs != nil:
-		if err := weighStatically(prefs.StaticWeightList, fit, weights); err != nil {
-			return nil, err
-		}
-	}
-	if !slices.ContainsFunc(fit, func(c candidate) bool { return weights[c.Name] > 0 }) {
-		for _, c := range fit {
-			weights[c.Name] = 1
-		}
-	}
-	return weights, nil
-}
-
-// weighByCapacity: room for more plus what is held. If one cluster's room is
-// not known, nobody's counts.
-func weighByCapacity(fit []candidate, weights map[string]int64) {
-	if slices.ContainsFunc(fit, func(c candidate) bool { return c.Available == nil && !c.frozen }) {
-		return
-	}
-	for _, c := range fit {
-		weights[c.Name] = max(c.capacity, 0) + int64(c.held)
-	}
-}
-
-func weighStatically(list []policyv1alpha1.StaticClusterWeight, fit []candidate, weights map[string]int64) error {
-	for _, w := range list {
-		affinity, err := CompileAffinity(&w.TargetCluster)
-		if err != nil {
-			return fmt.Errorf("staticWeightList: %w", err)
-		}
-		for _, c := range fit {
-			if affinity.Matches(c.Cluster) {
-				weights[c.Name] = max(weights[c.Name], w.Weight)
-			}
-		}
-	}
-	return nil
-}
-
 // Due says whether replicas must be divided anew; a set of targets that still
 // fits is left alone, whatever the weights would say today.
 func Due(in Input) bool {
-	if in.Fresh || len(in.Previous) == 0 || !divided(in) {
+	if in.Fresh || len(in.Previous) == 0 || !in.divided() {
 		return true
 	}
-	fit, _, err := filter(in)
+	groups, err := groupsOf(&in.Placement)
 	if err != nil {
 		return true
 	}
+	g := groups[in.first(groups)]
+	if g.name != in.Group {
+		return true
+	}
+	fit, _ := in.filter(g)
 	var total int32
 	for _, t := range in.Previous {
 		if !slices.ContainsFunc(fit, func(c candidate) bool { return c.Name == t.Cluster }) {

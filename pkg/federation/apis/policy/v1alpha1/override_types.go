@@ -50,9 +50,6 @@ type ClusterOverridePolicyList struct {
 }
 
 // OverrideSpec is what is changed, for which templates and clusters.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.targetCluster)",message="spec.targetCluster is not supported: use spec.overrideRules[].targetCluster"
-// +kubebuilder:validation:XValidation:rule="!has(self.overriders)",message="spec.overriders is not supported: use spec.overrideRules[].overriders"
 type OverrideSpec struct {
 	// ResourceSelectors names the templates; empty means all that the policy
 	// can see.
@@ -67,17 +64,16 @@ type OverrideSpec struct {
 	// +optional
 	OverrideRules []RuleWithCluster `json:"overrideRules,omitempty"`
 
-	// TargetCluster is refused.
+	// TargetCluster and Overriders are one more rule, the first: the form
+	// before there was a list of rules.
 	//
-	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
-	TargetCluster *Opaque `json:"targetCluster,omitempty"`
+	TargetCluster *ClusterAffinity `json:"targetCluster,omitempty"`
 
-	// Overriders is refused.
+	// Overriders are the changes of that rule.
 	//
-	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
-	Overriders *Opaque `json:"overriders,omitempty"`
+	Overriders *Overriders `json:"overriders,omitempty"`
 }
 
 // RuleWithCluster is a set of changes for some clusters.
@@ -92,9 +88,7 @@ type RuleWithCluster struct {
 }
 
 // Overriders are changes, applied in the order image, command, args, labels,
-// annotations, plaintext.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.fieldOverrider) || size(self.fieldOverrider) == 0",message="overriders.fieldOverrider is not supported yet: use plaintext on the whole field"
+// annotations, field, plaintext.
 type Overriders struct {
 	// Plaintext are JSON patch operations.
 	//
@@ -128,10 +122,12 @@ type Overriders struct {
 	// +optional
 	AnnotationsOverrider []LabelAnnotationOverrider `json:"annotationsOverrider,omitempty"`
 
-	// FieldOverrider is refused.
+	// FieldOverrider changes JSON or YAML that is inside a string, as in a
+	// ConfigMap.
 	//
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
-	FieldOverrider []OpaqueItem `json:"fieldOverrider,omitempty"`
+	FieldOverrider []FieldOverrider `json:"fieldOverrider,omitempty"`
 }
 
 // OverriderOperator is add, remove or replace.
@@ -216,4 +212,45 @@ type LabelAnnotationOverrider struct {
 	//
 	// +optional
 	Value map[string]string `json:"value,omitempty"`
+}
+
+// FieldOverrider changes a document inside a string.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.json) && size(self.json) > 0 && has(self.yaml) && size(self.yaml) > 0)",message="fieldOverrider: the string is either json or yaml"
+type FieldOverrider struct {
+	// FieldPath is a JSON pointer to the string.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	FieldPath string `json:"fieldPath"`
+
+	// JSON are operations on the string as a JSON document.
+	//
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	JSON []PatchOperation `json:"json,omitempty"`
+
+	// YAML are operations on the string as a YAML document.
+	//
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	YAML []PatchOperation `json:"yaml,omitempty"`
+}
+
+// PatchOperation is one JSON patch operation on the document in a string.
+type PatchOperation struct {
+	// SubPath is a JSON pointer within the document.
+	//
+	// +kubebuilder:validation:MaxLength=1024
+	SubPath string `json:"subPath"`
+
+	// Operator is add, remove or replace.
+	//
+	// +kubebuilder:validation:Enum=add;remove;replace
+	Operator OverriderOperator `json:"operator"`
+
+	// Value is unused by remove.
+	//
+	// +optional
+	Value apiextensionsv1.JSON `json:"value,omitempty"`
 }

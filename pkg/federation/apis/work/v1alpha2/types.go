@@ -121,15 +121,62 @@ type ResourceBindingSpec struct {
 	// +optional
 	ConflictResolution policyv1alpha1.ConflictResolution `json:"conflictResolution,omitempty"`
 
-	// Suspension of the policy.
+	// Suspension of the policy, and of decisions.
 	//
 	// +optional
-	Suspension *policyv1alpha1.Suspension `json:"suspension,omitempty"`
+	Suspension *Suspension `json:"suspension,omitempty"`
+
+	// Failover of the policy.
+	//
+	// +optional
+	Failover *policyv1alpha1.FailoverBehavior `json:"failover,omitempty"`
+
+	// SchedulePriority is the priority that the policy gives.
+	//
+	// +optional
+	SchedulePriority *SchedulePriority `json:"schedulePriority,omitempty"`
+
+	// WorkloadAffinityGroups are the groups that the template is in.
+	//
+	// +optional
+	WorkloadAffinityGroups *WorkloadAffinityGroups `json:"workloadAffinityGroups,omitempty"`
 
 	// PreserveResourcesOnDeletion of the policy.
 	//
 	// +optional
 	PreserveResourcesOnDeletion *bool `json:"preserveResourcesOnDeletion,omitempty"`
+}
+
+// Suspension stops writes to members, and decisions.
+type Suspension struct {
+	policyv1alpha1.Suspension `json:",inline"`
+
+	// Scheduling is set by others than the policy: while it is true, the
+	// targets stay as they are.
+	//
+	// +optional
+	Scheduling *bool `json:"scheduling,omitempty"`
+}
+
+// SchedulePriority is a resolved priority.
+type SchedulePriority struct {
+	// Priority is the value of the PriorityClass.
+	//
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+}
+
+// WorkloadAffinityGroups are named LABEL=VALUE.
+type WorkloadAffinityGroups struct {
+	// AffinityGroup is placed together.
+	//
+	// +optional
+	AffinityGroup string `json:"affinityGroup,omitempty"`
+
+	// AntiAffinityGroup is placed apart.
+	//
+	// +optional
+	AntiAffinityGroup string `json:"antiAffinityGroup,omitempty"`
 }
 
 // ObjectReference names a template.
