@@ -16,20 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
-	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
 
+type policyUID = types.UID
+
 // claimOf is the policy that a binding says it follows.
-func claimOf(b *binding) types.UID {
+func claimOf(b *binding) policyUID {
 	if b == nil {
 		return ""
 	}
+	return claimIn(b.Labels)
+}
+
+func claimIn(labels map[string]string) policyUID {
 	for _, l := range []string{namespacePolicyID, clusterPolicyID} {
-		if v := b.Labels[l]; v != "" {
-			return types.UID(v)
+		if v := labels[l]; v != "" {
+			return policyUID(v)
 		}
 	}
 	return ""
@@ -67,7 +73,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		out.Namespace = key.Namespace
 	}
 	metav1.SetMetaDataLabel(&out.ObjectMeta, bindingLabel(key), permanentID(out, key))
-	e.claim(out, key, t)
+	claim(out, t, d.follows)
 	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
 	delete(out.Annotations, deletedTemplate)
 	out.Spec = *want
@@ -187,29 +193,50 @@ func permanentID(b *binding, key marks.Key) string {
 }
 
 // claim writes on the binding which policy it follows.
-func (e *Engine) claim(out *binding, key marks.Key, t *template) {
-	index, _ := e.policies.current()
-	policy, ok := index.Match(placement.Template{
-		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
-		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
-	}, claimOf(out))
-	ok = ok && speaks(index, policy, out)
+func claim(out *binding, t *template, f followed) {
+	if f.policy != nil && f.policy.Spec.ActivationPreference == policyv1alpha1.LazyActivation {
+		if !f.former || out.Annotations[contentAnnotation] == "" {
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, contentAnnotation, contentMark(t))
+		}
+	} else {
+		delete(out.Annotations, contentAnnotation)
+	}
+	if f.former {
+		return
+	}
+	claimLabels, claimAnnotations := claimMarks(f.policy)
 	for _, k := range []string{namespacePolicyID, clusterPolicyID} {
 		delete(out.Labels, k)
 	}
-	for _, k := range []string{"propagationpolicy.karmada.io/name", "propagationpolicy.karmada.io/namespace", "clusterpropagationpolicy.karmada.io/name"} {
+	for _, k := range claimAnnotationKeys {
 		delete(out.Annotations, k)
 	}
-	switch {
-	case !ok:
-	case policy.Namespace != "":
-		metav1.SetMetaDataLabel(&out.ObjectMeta, namespacePolicyID, string(policy.UID))
-		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/name", policy.Name)
-		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "propagationpolicy.karmada.io/namespace", policy.Namespace)
-	default:
-		metav1.SetMetaDataLabel(&out.ObjectMeta, clusterPolicyID, string(policy.UID))
-		metav1.SetMetaDataAnnotation(&out.ObjectMeta, "clusterpropagationpolicy.karmada.io/name", policy.Name)
+	for k, v := range claimLabels {
+		metav1.SetMetaDataLabel(&out.ObjectMeta, k, v)
 	}
+	for k, v := range claimAnnotations {
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, k, v)
+	}
+}
+
+const (
+	namespacePolicyName      = "propagationpolicy.karmada.io/name"
+	namespacePolicyNamespace = "propagationpolicy.karmada.io/namespace"
+	clusterPolicyName        = "clusterpropagationpolicy.karmada.io/name"
+)
+
+var claimAnnotationKeys = []string{namespacePolicyName, namespacePolicyNamespace, clusterPolicyName}
+
+// claimMarks are the labels and annotations of a claim.
+func claimMarks(p *placement.Policy) (labels, annotations map[string]string) {
+	switch {
+	case p == nil:
+		return nil, nil
+	case p.Namespace != "":
+		return map[string]string{namespacePolicyID: string(p.UID)},
+			map[string]string{namespacePolicyName: p.Name, namespacePolicyNamespace: p.Namespace}
+	}
+	return map[string]string{clusterPolicyID: string(p.UID)}, map[string]string{clusterPolicyName: p.Name}
 }
 
 func describeTargets(targets []workv1alpha2.TargetCluster, divided bool) string {

@@ -66,6 +66,11 @@ func (b *bindingCache) informer(gvr schema.GroupVersionResource) cache.SharedInd
 				return []string{identity(keyOf(x))}, nil
 			}
 			return nil, nil
+		}, byCohort: func(obj any) ([]string, error) {
+			if x, ok := obj.(*binding); ok {
+				return cohortsOf(x), nil
+			}
+			return nil, nil
 		}}),
 	} {
 		if err != nil {

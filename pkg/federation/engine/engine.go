@@ -47,6 +47,7 @@ type Engine struct {
 	breaker   *breakerKeeper
 	shown     shownConditions
 	arbiter   arbiter
+	cohorts   sync.Mutex // decisions that look at each other's clusters
 
 	interpreter    *interpreter.Interpreter
 	customizations cache.SharedIndexInformer
@@ -252,7 +253,7 @@ func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return fmt.Errorf("federation engine: caches: %w", ctx.Err())
 	}
-	e.policies.rebuild(ctx)
+	e.policies.fill(ctx)
 	e.reloadCustomizations(ctx)
 	synced = synced[:0]
 	for _, w := range e.addNamedKinds(ctx) {

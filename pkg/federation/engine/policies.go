@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,8 +17,8 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
 
-// policyCache holds all policies, filed for matching. It is rebuilt as a whole
-// on every change, which is rare, and read without locks in between.
+// policyCache holds all policies, filed for matching: filled once from the
+// caches, then changed policy by policy.
 type policyCache struct {
 	engine      *Engine
 	propagation []cache.SharedIndexInformer
@@ -27,10 +26,9 @@ type policyCache struct {
 	changed     chan struct{}
 	revision    atomic.Uint64 // of the last change of a policy
 
-	mu        sync.RWMutex
 	index     *placement.Index
 	overrider *override.Index
-	filled    bool
+	filled    atomic.Bool
 }
 
 func newPolicyCache(e *Engine) *policyCache {
@@ -71,41 +69,86 @@ func typed(fresh func() runtime.Object) cache.TransformFunc {
 
 func (p *policyCache) informer(gvr schema.GroupVersionResource, fresh func() runtime.Object) cache.SharedIndexInformer {
 	i := newInformer(p.engine.client, gvr, nil)
-	notify := func(obj any) { p.policyChanged(obj) }
 	// Both fail only on an informer that has been started.
 	if err := i.SetTransform(typed(fresh)); err != nil {
 		panic(err)
 	}
 	if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: notify, DeleteFunc: notify,
-		UpdateFunc: func(old, obj any) { notify(old); notify(obj) },
+		AddFunc:    func(obj any) { p.put(context.Background(), obj); p.enqueue(obj) },
+		UpdateFunc: func(old, obj any) { p.put(context.Background(), obj); p.enqueue(old); p.enqueue(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			p.drop(obj)
+			p.enqueue(obj)
+		},
 	}); err != nil {
 		panic(err)
 	}
 	return i
 }
 
-// policyChanged rebuilds the index and queues the templates of the kinds that
-// the policy names.
-func (p *policyCache) policyChanged(obj any) {
-	p.mu.RLock()
-	filled := p.filled
-	p.mu.RUnlock()
-	if !filled {
+// put files a policy; one that is being deleted speaks no more.
+func (p *policyCache) put(ctx context.Context, obj any) {
+	log := klog.FromContext(ctx)
+	if o, err := meta.Accessor(obj); err == nil && o.GetDeletionTimestamp() != nil {
+		p.drop(obj)
 		return
 	}
-	p.rebuild(context.Background())
-	p.poke()
-	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = d.Obj
+	switch o := obj.(type) {
+	case *policyv1alpha1.OverridePolicy:
+		if err := p.overrider.Put(override.Policy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec}); err != nil {
+			log.Error(err, "An override policy is ignored")
+		}
+	case *policyv1alpha1.ClusterOverridePolicy:
+		if err := p.overrider.Put(override.Policy{Name: o.Name, Spec: o.Spec}); err != nil {
+			log.Error(err, "An override policy is ignored")
+		}
+	default:
+		if policy := propagationPolicy(obj); policy != nil {
+			for _, err := range p.index.Put(policy) {
+				log.Error(err, "A policy is ignored in part")
+			}
+		}
 	}
+}
+
+func (p *policyCache) drop(obj any) {
+	switch o := obj.(type) {
+	case *policyv1alpha1.OverridePolicy:
+		p.overrider.Drop(o.Namespace, o.Name)
+	case *policyv1alpha1.ClusterOverridePolicy:
+		p.overrider.Drop("", o.Name)
+	case *policyv1alpha1.PropagationPolicy:
+		p.index.Drop(o.Namespace, o.Name)
+	case *policyv1alpha1.ClusterPropagationPolicy:
+		p.index.Drop("", o.Name)
+	}
+}
+
+// enqueue queues the templates that a policy selects.
+func (p *policyCache) enqueue(obj any) {
 	p.seen(obj)
+	if !p.filled.Load() {
+		return
+	}
+	p.poke()
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return
+	}
 	selectors, all := selectorsOf(obj)
-	p.engine.enqueueWhere(func(w *kindWatch) bool {
-		return all || slices.ContainsFunc(selectors, func(s policyv1alpha1.ResourceSelector) bool {
-			return s.Kind == w.Kind && s.APIVersion == w.GroupVersion().String()
-		})
-	})
+	if all {
+		p.engine.enqueueNamespace(o.GetNamespace())
+		return
+	}
+	for _, s := range selectors {
+		if o.GetNamespace() != "" {
+			s.Namespace = o.GetNamespace()
+		}
+		p.engine.enqueueSelected(s)
+	}
 }
 
 // poke has the kinds that are named looked at again.
@@ -144,57 +187,27 @@ func selectorsOf(obj any) (selectors []policyv1alpha1.ResourceSelector, all bool
 	return nil, true
 }
 
-func (p *policyCache) rebuild(ctx context.Context) {
-	log := klog.FromContext(ctx)
-	var policies []*placement.Policy
-	for _, i := range p.propagation {
+// fill files what the caches hold; their own events may come later.
+func (p *policyCache) fill(ctx context.Context) {
+	for _, i := range p.informers() {
 		for _, obj := range i.GetStore().List() {
-			policies = append(policies, propagationPolicy(obj))
+			p.put(ctx, obj)
 		}
 	}
-	index, errs := placement.NewIndex(slices.DeleteFunc(policies, func(x *placement.Policy) bool { return x == nil }))
-	for _, err := range errs {
-		log.Error(err, "A policy is ignored in part")
-	}
-	var rules []override.Policy
-	for _, i := range p.overrides {
-		for _, obj := range i.GetStore().List() {
-			switch o := obj.(type) {
-			case *policyv1alpha1.OverridePolicy:
-				rules = append(rules, override.Policy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec})
-			case *policyv1alpha1.ClusterOverridePolicy:
-				rules = append(rules, override.Policy{Name: o.Name, Spec: o.Spec})
-			}
-		}
-	}
-	overrider, errs := override.NewIndex(rules)
-	for _, err := range errs {
-		log.Error(err, "An override policy is ignored in part")
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.index, p.overrider, p.filled = index, overrider, true
+	p.filled.Store(true)
 }
 
 func propagationPolicy(obj any) *placement.Policy {
 	switch o := obj.(type) {
 	case *policyv1alpha1.PropagationPolicy:
-		if o.DeletionTimestamp != nil {
-			return nil
-		}
 		return &placement.Policy{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Spec: o.Spec}
 	case *policyv1alpha1.ClusterPropagationPolicy:
-		if o.DeletionTimestamp != nil {
-			return nil
-		}
 		return &placement.Policy{Name: o.Name, UID: o.UID, Default: o.Labels[placement.DefaultPolicyLabel] == "true", Spec: o.Spec}
 	}
 	return nil
 }
 
 func (p *policyCache) current() (*placement.Index, *override.Index) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
 	return p.index, p.overrider
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -23,7 +22,6 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
-	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 	"github.com/isthmus-dev/isthmus/pkg/federation/replicas"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 )
@@ -50,8 +48,12 @@ type decision struct {
 	overwrite bool
 	suspended bool
 	suspendOn []string
+	follows   followed
+	group     string // of clusters, by the placement
+	reason    string // of the placement
 	problem   string
-	node      *node     // that the template asks for
+	again     time.Duration // when time alone may change the decision
+	node      *node         // that the template asks for
 	at        time.Time // when it became what it is
 
 	spread   bool  // the replicas are divided over the clusters
@@ -164,14 +166,12 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if err := e.countReplicas(ctx, key, t, &s); err != nil {
 		return err
 	}
-	want, d := e.decide(key, t, b, s)
-	if want == nil {
-		return nil
-	}
-	d.total = want.Replicas
-	d.askedLess = b != nil && b.Spec.Resource.UID == t.UID && b.Spec.Replicas > want.Replicas
-	if b, err = e.record(ctx, key, t, b, want, d); err != nil {
+	d, b, err := e.decideAndRecord(ctx, key, t, b, s)
+	if err != nil || d == nil {
 		return err
+	}
+	if d.again > 0 {
+		e.templateQueue.AddAfter(key, d.again)
 	}
 	d.bindingID = b.Labels[bindingLabel(key)]
 	last := moveOf(&b.ObjectMeta)
@@ -203,6 +203,24 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	return nil
 }
 
+// decideAndRecord decides, and records what is decided. One at a time those
+// whose groups look at each other's clusters.
+func (e *Engine) decideAndRecord(ctx context.Context, key marks.Key, t *template, b *binding, s shape) (*decision, *binding, error) {
+	want, d := e.decide(key, t, b, s)
+	if want != nil && want.WorkloadAffinityGroups != nil {
+		e.cohorts.Lock()
+		defer e.cohorts.Unlock()
+		want, d = e.decide(key, t, b, s)
+	}
+	if want == nil {
+		return nil, nil, nil
+	}
+	d.total = want.Replicas
+	d.askedLess = b != nil && b.Spec.Resource.UID == t.UID && b.Spec.Replicas > want.Replicas
+	stored, err := e.record(ctx, key, t, b, want, d)
+	return d, stored, err
+}
+
 // tellMembers queues the template for its targets and for members that hold a
 // copy.
 func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision) {
@@ -217,18 +235,11 @@ func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision) {
 // decide makes the binding that a template should have, and the decision that
 // goes with it. A nil binding means that nothing is to be done.
 func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv1alpha2.ResourceBindingSpec, *decision) {
-	index, overrides := e.policies.current()
-	ref := placement.Template{
-		APIVersion: key.GroupVersion().String(), Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
-		Labels: t.Labels, ExactName: intent.NeedsExactName(key.GroupKind()),
-	}
-	policy, matched := index.Match(ref, claimOf(b))
-	matched = matched && speaks(index, policy, b)
-	if key.GroupKind() == namespaceKind && t.Labels[skipNamespaceLabel] == "true" {
-		matched = false
-	}
+	_, overrides := e.policies.current()
+	ref := referenceOf(key, t)
+	f := e.follow(key, t, b, ref)
 	required, requiredBy := e.requiredClusters(key)
-	if !matched && len(required) == 0 && b == nil {
+	if f.policy == nil && len(required) == 0 && b == nil {
 		return nil, nil
 	}
 	want := &workv1alpha2.ResourceBindingSpec{Resource: workv1alpha2.ObjectReference{
@@ -239,15 +250,16 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 	} else if s.counted != nil {
 		want.Replicas = *s.counted
 	}
+	d := &decision{uid: t.UID, content: t.content, generation: t.Generation, follows: f, overrides: overrides.For(ref), revise: e.reviser(key.GroupVersionKind)}
 	switch {
-	case matched:
-		adoptPolicy(want, policy)
+	case f.policy != nil && !f.former:
+		e.adoptPolicy(want, f.policy, t, s)
 	case b != nil && b.Spec.Placement != nil:
-		// The policy is gone: what runs goes on as it was.
+		// The policy is gone, or must not act yet: what runs goes on as it was.
 		keepFormer(want, b)
 	}
+	keepSchedulingSuspension(want, b)
 	e.setNeedsOf(key, t, want.PropagateDeps)
-	d := &decision{uid: t.UID, content: t.content, generation: t.Generation, overrides: overrides.For(ref), revise: e.reviser(key.GroupVersionKind)}
 	d.overwrite = want.ConflictResolution == policyv1alpha1.ConflictOverwrite
 	if v, ok := t.Annotations[conflictAnnotation]; ok {
 		d.overwrite = strings.EqualFold(v, "overwrite")
@@ -261,144 +273,6 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 	e.place(key, t, b, s, want, required, d)
 	d.replicas, d.spread = want.Replicas, d.divided && spreads(want.Placement)
 	return want, d
-}
-
-// spreads says whether replicas are divided, not copied.
-func spreads(p *policyv1alpha1.Placement) bool {
-	return p != nil && p.ReplicaScheduling != nil && p.ReplicaScheduling.ReplicaSchedulingType != policyv1alpha1.ReplicasDuplicated
-}
-
-func adoptPolicy(want *workv1alpha2.ResourceBindingSpec, p *placement.Policy) {
-	want.PropagateDeps = p.Spec.PropagateDeps
-	want.Placement = p.Spec.Placement.DeepCopy()
-	want.ConflictResolution = p.Spec.ConflictResolution
-	want.Suspension = p.Spec.Suspension.DeepCopy()
-	want.PreserveResourcesOnDeletion = p.Spec.PreserveResourcesOnDeletion
-	want.SchedulerName = p.Spec.SchedulerName
-}
-
-func keepFormer(want *workv1alpha2.ResourceBindingSpec, b *binding) {
-	want.PropagateDeps = b.Spec.PropagateDeps
-	want.Placement = b.Spec.Placement
-	want.ConflictResolution = b.Spec.ConflictResolution
-	want.Suspension = b.Spec.Suspension
-	want.PreserveResourcesOnDeletion = b.Spec.PreserveResourcesOnDeletion
-	want.SchedulerName = b.Spec.SchedulerName
-}
-
-// place fills in the targets: those of the policy, and those that others need.
-func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *workv1alpha2.ResourceBindingSpec, required []string, d *decision) {
-	previous := e.previous(key, t, b)
-	targets := map[string]int32{}
-	d.node = e.nodeOf(s)
-	if want.Placement != nil {
-		in := placement.Input{
-			UID: t.UID, Placement: *want.Placement, Divisible: divisible(key.GroupKind()) || s.counted != nil, Replicas: want.Replicas,
-			Clusters: d.node.around(e.clusters(s)), Previous: previous, Fresh: fresh(t, b, want),
-		}
-		d.divided = in.Divisible
-		result := placement.Decision{Targets: previous, Reason: placement.ReasonSuccess}
-		if placement.Due(in) {
-			result = e.anchored(t, s, in, placement.Place(in))
-		}
-		if !result.OK() || result.Reason == placement.ReasonPostponed {
-			d.problem = result.Message
-		}
-		for _, target := range result.Targets {
-			targets[target.Cluster] = target.Replicas
-		}
-	}
-	known := map[string]bool{}
-	for _, m := range e.memberList() {
-		known[m.name] = true
-	}
-	if sticky(key.GroupKind()) {
-		for _, p := range previous {
-			required = append(required, p.Cluster)
-		}
-	}
-	for _, cluster := range required {
-		if _, ok := targets[cluster]; !ok && known[cluster] {
-			targets[cluster] = 0
-		}
-	}
-	d.targets = targets
-	switch key.GroupKind() {
-	case autoscalerKind:
-		e.divideScaler(t, d)
-	case budgetKind:
-		e.divideBudget(t, d)
-	}
-	for _, cluster := range slices.Sorted(maps.Keys(targets)) {
-		if known[cluster] {
-			want.Clusters = append(want.Clusters, workv1alpha2.TargetCluster{Name: cluster, Replicas: targets[cluster]})
-		} else {
-			delete(targets, cluster)
-		}
-	}
-}
-
-// previous targets: those recorded, or else what is found in the members.
-func (e *Engine) previous(key marks.Key, t *template, b *binding) []placement.Target {
-	var out []placement.Target
-	if b != nil && b.Spec.Resource.UID == t.UID {
-		for _, c := range b.Spec.Clusters {
-			out = append(out, placement.Target{Cluster: c.Name, Replicas: c.Replicas})
-		}
-		return append(out, e.stillThere(key, b)...)
-	}
-	for _, m := range e.memberList() {
-		if c := m.copy(key); c != nil && c.owned {
-			out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
-		}
-	}
-	if len(out) == 0 && b == nil && adopts[key.GroupKind()] && e.cfg.Unowned != nil {
-		return e.adoptable(t)
-	}
-	return out
-}
-
-// stillThere are copies that the recorded placement leaves out and the breaker
-// has kept: where the cluster fits again, they are targets as before.
-func (e *Engine) stillThere(key marks.Key, b *binding) []placement.Target {
-	var out []placement.Target
-	for _, m := range e.memberList() {
-		c := m.copy(key)
-		if c == nil || !c.owned || m.record(key).waits == "" || slices.Contains(clusterNames(b.Spec.Clusters), m.name) {
-			continue
-		}
-		out = append(out, placement.Target{Cluster: m.name, Replicas: c.replicas})
-	}
-	return out
-}
-
-// fresh says whether the placement has changed or a new decision is asked for.
-func fresh(t *template, b *binding, want *workv1alpha2.ResourceBindingSpec) bool {
-	if b == nil || b.Spec.Resource.UID != t.UID {
-		return false
-	}
-	if r := b.Spec.RescheduleTriggeredAt; r != nil && (b.Status.LastScheduledTime == nil || r.After(b.Status.LastScheduledTime.Time)) {
-		return true
-	}
-	return b.Spec.Placement != nil && !equality.Semantic.DeepEqual(b.Spec.Placement, want.Placement)
-}
-
-// clusters are the members as placement sees them.
-func (e *Engine) clusters(s shape) []placement.Cluster {
-	request := s.request
-	if request == nil && s.Spec.Template != nil && s.Spec.Template.Spec != nil {
-		request = placement.Request(s.Spec.Template.Spec)
-	}
-	members := e.memberList()
-	out := make([]placement.Cluster, 0, len(members))
-	for _, m := range members {
-		c := m.cluster()
-		if request != nil {
-			c.Available = placement.Room(m.info().Free, request)
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // requiredClusters are the clusters where something else needs the template.

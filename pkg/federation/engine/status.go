@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/aggregate"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
 
 // statusMemo is the last status written for a template.
@@ -324,8 +325,11 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 		return nil
 	}
 	scheduled := metav1.Condition{Type: workv1alpha2.ConditionScheduled, Status: metav1.ConditionTrue, Reason: "Success", Message: d.problem}
-	if d.problem != "" && len(d.targets) == 0 {
-		scheduled.Status, scheduled.Reason = metav1.ConditionFalse, "NoClusterFit"
+	switch {
+	case d.problem != "" && d.reason != "" && d.reason != placement.ReasonPostponed:
+		scheduled.Status, scheduled.Reason = metav1.ConditionFalse, d.reason
+	case d.problem != "" && len(d.targets) == 0:
+		scheduled.Status, scheduled.Reason = metav1.ConditionFalse, placement.ReasonNoCluster
 	}
 	full := metav1.Condition{Type: workv1alpha2.ConditionFullyApplied, Status: metav1.ConditionTrue, Reason: "FullyAppliedSuccess"}
 	if len(problems) > 0 || len(parts) == 0 {
@@ -338,6 +342,9 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	changed = setRemarks(&status.Conditions, e.remarks(key, t, d), b.Generation) || changed
 	changed = setInterpreted(&status.Conditions, e.troubles.list(key), b.Generation) || changed
 	changed = setHeld(&status.Conditions, e.heldCondition(key, t), b.Generation) || changed
+	if status.SchedulerObservedAffinityName != d.group {
+		status.SchedulerObservedAffinityName, changed = d.group, true
+	}
 	if status.SchedulerObservedGeneration != b.Generation {
 		status.SchedulerObservedGeneration, changed = b.Generation, true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -30,6 +31,9 @@ func apply(obj *unstructured.Unstructured, o policyv1alpha1.Overriders) error {
 	if err := keys(obj.Object, "annotations", o.AnnotationsOverrider); err != nil {
 		return fmt.Errorf("annotationsOverrider: %w", err)
 	}
+	if err := fields(obj.Object, o.FieldOverrider); err != nil {
+		return fmt.Errorf("fieldOverrider: %w", err)
+	}
 	if err := plaintext(obj, o.Plaintext); err != nil {
 		return fmt.Errorf("plaintext: %w", err)
 	}
@@ -39,39 +43,37 @@ func apply(obj *unstructured.Unstructured, o policyv1alpha1.Overriders) error {
 	return nil
 }
 
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+func operationOf(op policyv1alpha1.OverriderOperator, path string, value []byte) operation {
+	out := operation{Op: string(op), Path: path}
+	if op != policyv1alpha1.OverriderRemove {
+		if out.Value = value; len(value) == 0 {
+			out.Value = json.RawMessage("null")
+		}
+	}
+	return out
+}
+
 // plaintext applies the operations as one JSON patch.
 func plaintext(obj *unstructured.Unstructured, ops []policyv1alpha1.PlaintextOverrider) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	type operation struct {
-		Op    string          `json:"op"`
-		Path  string          `json:"path"`
-		Value json.RawMessage `json:"value,omitempty"`
-	}
 	patch := make([]operation, 0, len(ops))
 	for _, o := range ops {
-		op := operation{Op: string(o.Operator), Path: o.Path}
-		if o.Operator != policyv1alpha1.OverriderRemove {
-			if op.Value = o.Value.Raw; len(op.Value) == 0 {
-				op.Value = json.RawMessage("null")
-			}
-		}
-		patch = append(patch, op)
-	}
-	rawPatch, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	decoded, err := jsonpatch.DecodePatch(rawPatch)
-	if err != nil {
-		return err
+		patch = append(patch, operationOf(o.Operator, o.Path, o.Value.Raw))
 	}
 	doc, err := json.Marshal(obj.Object)
 	if err != nil {
 		return err
 	}
-	patched, err := decoded.Apply(doc)
+	patched, err := patchJSON(doc, patch)
 	if err != nil {
 		return err
 	}
@@ -81,6 +83,18 @@ func plaintext(obj *unstructured.Unstructured, ops []policyv1alpha1.PlaintextOve
 	}
 	obj.Object = out
 	return nil
+}
+
+func patchJSON(doc []byte, ops []operation) ([]byte, error) {
+	raw, err := json.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		return nil, err
+	}
+	return patch.Apply(doc)
 }
 
 // podSpecs finds the Pod specs of an object.
@@ -142,31 +156,44 @@ func images(object map[string]any, overriders []policyv1alpha1.ImageOverrider) e
 
 // imageAt changes the image at a JSON pointer.
 func imageAt(object map[string]any, pointer string, o policyv1alpha1.ImageOverrider) error {
+	return textAt(object, pointer, func(image string) (string, error) { return changeImage(image, o) })
+}
+
+// textAt changes the text at a JSON pointer.
+func textAt(object map[string]any, pointer string, change func(string) (string, error)) error {
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	var at any = object
 	for i, p := range parts {
 		p = strings.NewReplacer("~1", "/", "~0", "~").Replace(p)
+		last := i == len(parts)-1
 		switch t := at.(type) {
 		case map[string]any:
-			image, isText := t[p].(string)
-			if i < len(parts)-1 || !isText {
+			text, isText := t[p].(string)
+			if !last || !isText {
 				at = t[p]
 				continue
 			}
-			changed, err := changeImage(image, o)
+			changed, err := change(text)
 			t[p] = changed
 			return err
 		case []any:
-			var n int
-			if _, err := fmt.Sscanf(p, "%d", &n); err != nil || n < 0 || n >= len(t) {
+			n, err := strconv.Atoi(p)
+			if err != nil || n < 0 || n >= len(t) {
 				return fmt.Errorf("no item %q on the path %s", p, pointer)
 			}
-			at = t[n]
+			text, isText := t[n].(string)
+			if !last || !isText {
+				at = t[n]
+				continue
+			}
+			changed, err := change(text)
+			t[n] = changed
+			return err
 		default:
 			return fmt.Errorf("nothing at the path %s", pointer)
 		}
 	}
-	return fmt.Errorf("no image at the path %s", pointer)
+	return fmt.Errorf("no text at the path %s", pointer)
 }
 
 func words(object map[string]any, field string, overriders []policyv1alpha1.CommandArgsOverrider) {

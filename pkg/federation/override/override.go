@@ -8,10 +8,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
@@ -40,25 +43,92 @@ type compiled struct {
 	rules     []rule
 }
 
+// slot is where a policy is filed: its namespace, and the kind and the name of
+// a selector, which may be empty.
+type slot struct {
+	namespace, apiVersion, kind, name string
+}
+
 // Index holds policies ready to match.
 type Index struct {
-	policies []compiled
+	mu       sync.RWMutex
+	policies map[types.NamespacedName]*compiled
+	slots    map[slot][]*compiled
 }
 
 // NewIndex compiles policies. One with an unusable part is left out as a whole
 // and reported.
 func NewIndex(policies []Policy) (*Index, []error) {
-	ix := &Index{}
+	ix := &Index{policies: map[types.NamespacedName]*compiled{}, slots: map[slot][]*compiled{}}
 	var errs []error
 	for _, p := range policies {
-		c, err := compile(p)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("override policy %s/%s: %w", p.Namespace, p.Name, err))
-			continue
+		if err := ix.Put(p); err != nil {
+			errs = append(errs, err)
 		}
-		ix.policies = append(ix.policies, c)
 	}
 	return ix, errs
+}
+
+// Put files a policy in place of the one of its name.
+func (ix *Index) Put(p Policy) error {
+	c, err := compile(p)
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	ix.drop(name)
+	if err != nil {
+		return fmt.Errorf("override policy %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	ix.policies[name] = &c
+	for at := range c.slots() {
+		ix.slots[at] = append(ix.slots[at], &c)
+	}
+	return nil
+}
+
+// Drop takes a policy out.
+func (ix *Index) Drop(namespace, name string) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.drop(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+func (ix *Index) drop(name types.NamespacedName) {
+	c := ix.policies[name]
+	if c == nil {
+		return
+	}
+	delete(ix.policies, name)
+	for at := range c.slots() {
+		left := slices.DeleteFunc(ix.slots[at], func(x *compiled) bool { return x == c })
+		if ix.slots[at] = left; len(left) == 0 {
+			delete(ix.slots, at)
+		}
+	}
+}
+
+func (c *compiled) slots() map[slot]struct{} {
+	out := map[slot]struct{}{}
+	for _, s := range c.selectors {
+		out[slot{c.Namespace, s.APIVersion, s.Kind, s.Name}] = struct{}{}
+	}
+	if len(c.selectors) == 0 {
+		out[slot{namespace: c.Namespace}] = struct{}{}
+	}
+	return out
+}
+
+// candidates may match a template.
+func (ix *Index) candidates(t placement.Template) map[*compiled]struct{} {
+	out := map[*compiled]struct{}{}
+	for _, ns := range []string{"", t.Namespace} {
+		for _, at := range []slot{{namespace: ns}, {ns, t.APIVersion, t.Kind, ""}, {ns, t.APIVersion, t.Kind, t.Name}} {
+			for _, c := range ix.slots[at] {
+				out[c] = struct{}{}
+			}
+		}
+	}
+	return out
 }
 
 func compile(p Policy) (compiled, error) {
@@ -74,7 +144,12 @@ func compile(p Policy) (compiled, error) {
 		}
 		c.selectors = append(c.selectors, x)
 	}
-	for i, r := range p.Spec.OverrideRules {
+	rules := p.Spec.OverrideRules
+	if p.Spec.Overriders != nil {
+		former := policyv1alpha1.RuleWithCluster{TargetCluster: p.Spec.TargetCluster, Overriders: *p.Spec.Overriders}
+		rules = append([]policyv1alpha1.RuleWithCluster{former}, rules...)
+	}
+	for i, r := range rules {
 		a, err := placement.CompileAffinity(r.TargetCluster)
 		if err != nil {
 			return c, fmt.Errorf("overrideRules[%d]: %w", i, err)
@@ -90,6 +165,9 @@ func (c *compiled) specificity(t placement.Template) int {
 		return 0
 	}
 	if len(c.selectors) == 0 {
+		if Guarded(t.APIVersion) {
+			return 0
+		}
 		return 1
 	}
 	best := 0
@@ -113,9 +191,33 @@ func (c *compiled) specificity(t placement.Template) int {
 	return best
 }
 
+// Has says whether there is a policy of this name; without a namespace, a
+// cluster policy.
+func (ix *Index) Has(namespace, name string) bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.policies[types.NamespacedName{Namespace: namespace, Name: name}] != nil
+}
+
+// Guarded kinds give rights, judge requests or define kinds: they are changed
+// only by a policy that names the kind, which takes the right to escalate.
+func Guarded(apiVersion string) bool {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	return err == nil && GuardedGroup(gv.Group)
+}
+
+// GuardedGroup is Guarded for a group.
+func GuardedGroup(group string) bool {
+	switch group {
+	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io":
+		return true
+	}
+	return false
+}
+
 // Rules of one template, in the order of application.
 type Rules struct {
-	policies []compiled
+	policies []*compiled
 }
 
 // Empty says whether nothing is overridden in any cluster.
@@ -124,13 +226,15 @@ func (r Rules) Empty() bool { return len(r.policies) == 0 }
 // For finds the rules of a template.
 func (ix *Index) For(t placement.Template) Rules {
 	type ranked struct {
-		compiled
+		*compiled
 		rank int
 	}
 	var found []ranked
-	for i := range ix.policies {
-		if n := ix.policies[i].specificity(t); n > 0 {
-			found = append(found, ranked{ix.policies[i], n})
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for c := range ix.candidates(t) {
+		if n := c.specificity(t); n > 0 {
+			found = append(found, ranked{c, n})
 		}
 	}
 	slices.SortFunc(found, func(a, b ranked) int {

@@ -38,7 +38,7 @@ func TestAffinityGroups(t *testing.T) {
 		"not back by a new placement":      {groups, "far", ready("m1", "m2", "m3"), []Target{{"m2", 2}}, true, false, 2, "m2=2", "far", ReasonSuccess},
 		"back when asked for":              {groups, "far", ready("m1", "m2", "m3"), []Target{{"m2", 2}}, true, true, 2, "m1=2", "near", ReasonSuccess},
 		"a dead cluster moves nothing":     {groups, "near", broken(ready("m1", "m2", "m3"), "m1"), []Target{{"m1", 2}}, false, false, 2, "m1=2", "near", ReasonSuccess},
-		"from a group that is gone":        {groups, "former", ready("m2", "m3"), []Target{{"m3", 2}}, false, false, 2, "m2=2", "far", ReasonSuccess},
+		"from a group that is gone":        {groups, "former", ready("m2", "m3"), []Target{{"m3", 2}}, false, false, 2, "m3=2", "last", ReasonSuccess},
 		"forward, when its cluster is out": {groups, "far", ready("m1", "m3"), []Target{{"m2", 2}}, false, false, 2, "m3=2", "last", ReasonSuccess},
 		"no room in the first": {
 			groups + "\n" + byDynamicWeight, "", rooms(ready("m1", "m2", "m3"), 1, 5, 5), nil, false, false, 3, "m2=3", "far", ReasonSuccess,

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -71,38 +72,97 @@ type entry struct {
 
 // Index finds the policies of a template without looking at the others.
 type Index struct {
-	slots map[slot][]entry
-	kinds map[schema.GroupVersionKind]int
-	byUID map[types.UID]*Policy
+	mu     sync.RWMutex
+	slots  map[slot][]entry
+	kinds  map[schema.GroupVersionKind]int
+	byUID  map[types.UID]*Policy
+	byName map[types.NamespacedName]*Policy
 }
 
 // NewIndex files policies. The error names the policies with an unusable
 // selector; the others are in the index all the same.
 func NewIndex(policies []*Policy) (*Index, []error) {
 	ix := &Index{
-		slots: map[slot][]entry{},
-		kinds: map[schema.GroupVersionKind]int{},
-		byUID: map[types.UID]*Policy{},
+		slots:  map[slot][]entry{},
+		kinds:  map[schema.GroupVersionKind]int{},
+		byUID:  map[types.UID]*Policy{},
+		byName: map[types.NamespacedName]*Policy{},
 	}
 	var errs []error
 	for _, p := range policies {
-		ix.byUID[p.UID] = p
-		for i, s := range p.Spec.ResourceSelectors {
-			if err := ix.file(p, s); err != nil {
-				errs = append(errs, fmt.Errorf("policy %s/%s: resourceSelectors[%d]: %w", p.Namespace, p.Name, i, err))
-			}
-		}
+		errs = append(errs, ix.Put(p)...)
 	}
 	return ix, errs
 }
 
-func (ix *Index) file(p *Policy, s policyv1alpha1.ResourceSelector) error {
+// Put files a policy in place of the one of its name. A selector that cannot be
+// used is reported and left out.
+func (ix *Index) Put(p *Policy) (errs []error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.drop(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	ix.byUID[p.UID] = p
+	ix.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
+	for i, s := range p.Spec.ResourceSelectors {
+		if err := ix.file(p, s); err != nil {
+			errs = append(errs, fmt.Errorf("policy %s/%s: resourceSelectors[%d]: %w", p.Namespace, p.Name, i, err))
+		}
+	}
+	return errs
+}
+
+// Drop takes a policy out.
+func (ix *Index) Drop(namespace, name string) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.drop(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+func (ix *Index) drop(name types.NamespacedName) {
+	p := ix.byName[name]
+	if p == nil {
+		return
+	}
+	delete(ix.byName, name)
+	if ix.byUID[p.UID] == p {
+		delete(ix.byUID, p.UID)
+	}
+	for _, s := range p.Spec.ResourceSelectors {
+		at, gvk, err := place(p, s)
+		if err != nil {
+			continue
+		}
+		before := len(ix.slots[at])
+		left := slices.DeleteFunc(ix.slots[at], func(e entry) bool { return e.policy == p })
+		if ix.slots[at] = left; len(left) == 0 {
+			delete(ix.slots, at)
+		}
+		if ix.kinds[gvk] -= before - len(left); ix.kinds[gvk] <= 0 {
+			delete(ix.kinds, gvk)
+		}
+	}
+}
+
+// place is where a selector is filed.
+func place(p *Policy, s policyv1alpha1.ResourceSelector) (slot, schema.GroupVersionKind, error) {
 	at := slot{apiVersion: s.APIVersion, kind: s.Kind, namespace: s.Namespace, name: s.Name}
 	if p.Namespace != "" {
 		if s.Namespace != "" && s.Namespace != p.Namespace {
-			return fmt.Errorf("namespace %q is not the policy's own: use a ClusterPropagationPolicy", s.Namespace)
+			return at, schema.GroupVersionKind{}, fmt.Errorf("namespace %q is not the policy's own: use a ClusterPropagationPolicy", s.Namespace)
 		}
 		at.namespace = p.Namespace
+	}
+	gv, err := schema.ParseGroupVersion(s.APIVersion)
+	if err != nil {
+		return at, schema.GroupVersionKind{}, fmt.Errorf("apiVersion: %w", err)
+	}
+	return at, gv.WithKind(s.Kind), nil
+}
+
+func (ix *Index) file(p *Policy, s policyv1alpha1.ResourceSelector) error {
+	at, gvk, err := place(p, s)
+	if err != nil {
+		return err
 	}
 	e := entry{policy: p, specific: byKind}
 	switch {
@@ -116,16 +176,14 @@ func (ix *Index) file(p *Policy, s policyv1alpha1.ResourceSelector) error {
 		e.specific, e.labels = byLabel, sel
 	}
 	ix.slots[at] = append(ix.slots[at], e)
-	gv, err := schema.ParseGroupVersion(s.APIVersion)
-	if err != nil {
-		return fmt.Errorf("apiVersion: %w", err)
-	}
-	ix.kinds[gv.WithKind(s.Kind)]++
+	ix.kinds[gvk]++
 	return nil
 }
 
 // Kinds lists the kinds that the policies name.
 func (ix *Index) Kinds() []schema.GroupVersionKind {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
 	out := make([]schema.GroupVersionKind, 0, len(ix.kinds))
 	for k := range ix.kinds {
 		out = append(out, k)
@@ -136,6 +194,8 @@ func (ix *Index) Kinds() []schema.GroupVersionKind {
 
 // Policy finds a policy by its UID.
 func (ix *Index) Policy(uid types.UID) (*Policy, bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
 	p, ok := ix.byUID[uid]
 	return p, ok
 }
@@ -145,6 +205,8 @@ func (ix *Index) Policy(uid types.UID) (*Policy, bool) {
 // against everything but a default policy's replacement or a policy of higher
 // rank with preemption.
 func (ix *Index) Match(t Template, claimedBy types.UID) (*Policy, bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
 	found := ix.candidates(t)
 	if len(found) == 0 {
 		return nil, false

@@ -95,12 +95,19 @@ func (in *Input) stay(reason, message string) Decision {
 }
 
 // first is the group to begin with: the one in use, so that a workload does not
-// go back by itself.
+// go back by itself. Where nobody knows which that is, it is the first one that
+// selects a cluster in use.
 func (in *Input) first(groups []group) int {
 	if in.Restart || len(in.Previous) == 0 {
 		return 0
 	}
-	return max(slices.IndexFunc(groups, func(g group) bool { return g.name == in.Group }), 0)
+	if i := slices.IndexFunc(groups, func(g group) bool { return g.name == in.Group }); i >= 0 {
+		return i
+	}
+	return max(slices.IndexFunc(groups, func(g group) bool {
+		fit, _ := in.filter(g)
+		return slices.ContainsFunc(fit, func(c candidate) bool { return c.had })
+	}), 0)
 }
 
 // placeIn places within one group. Overflow tiers are joined one by one, until
