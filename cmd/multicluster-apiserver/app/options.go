@@ -54,9 +54,12 @@ func NewOptions() *Options {
 	k.Admission.GenericAdmission.DisablePlugins = []string{"StorageObjectInUseProtection"}
 	admission.RegisterReservedLabel(k.Admission.GenericAdmission.Plugins)
 	admission.RegisterCustomization(k.Admission.GenericAdmission.Plugins)
+	admission.RegisterPolicies(k.Admission.GenericAdmission.Plugins)
+	admission.RegisterDeletionProtection(k.Admission.GenericAdmission.Plugins)
 	o.finalizer.Register(k.Admission.GenericAdmission.Plugins)
 	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder,
-		admission.TemplateFinalizerPlugin, admission.ReservedLabelPlugin, admission.CustomizationPlugin)
+		admission.TemplateFinalizerPlugin, admission.PoliciesPlugin, admission.DeletionProtectionPlugin, admission.ReservedLabelPlugin,
+		admission.CustomizationPlugin)
 	return o
 }
 

@@ -22,6 +22,8 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/defaults"
 	"github.com/isthmus-dev/isthmus/pkg/federation/engine"
 	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
+	"github.com/isthmus-dev/isthmus/pkg/federation/rebalance"
+	"github.com/isthmus-dev/isthmus/pkg/federation/taints"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/remote"
 	"github.com/isthmus-dev/isthmus/pkg/registry/admission"
@@ -165,16 +167,18 @@ func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	if err != nil {
 		return fmt.Errorf("set up the federation engine: %w", err)
 	}
-	s.options.finalizer.Lead(federation.Selects)
+	s.options.finalizer.Lead(federation.Selects, federation.Claims)
 	s.settler.Lead(federation)
 	defer func() {
-		s.options.finalizer.Lead(nil)
+		s.options.finalizer.Lead(nil, nil)
 		s.settler.Lead(nil)
 	}()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controllers.Run(ctx, s.controllersConfig(servingCA)) })
 	group.Go(func() error { return federation.Run(ctx) })
 	group.Go(func() error { return s.importer().Run(ctx) })
+	group.Go(func() error { return taints.Run(ctx, s.loopback) })
+	group.Go(func() error { return rebalance.Run(ctx, s.loopback) })
 	return group.Wait()
 }
 

@@ -33,7 +33,7 @@ func claimOf(b *binding) policyUID {
 }
 
 func claimIn(labels map[string]string) policyUID {
-	for _, l := range []string{namespacePolicyID, clusterPolicyID} {
+	for _, l := range marks.ClaimLabels {
 		if v := labels[l]; v != "" {
 			return policyUID(v)
 		}
@@ -50,11 +50,6 @@ func speaks(index *placement.Index, policy *placement.Policy, b *binding) bool {
 	former, ok := index.Policy(claimOf(b))
 	return ok && former.Default
 }
-
-const (
-	namespacePolicyID = "propagationpolicy.karmada.io/permanent-id"
-	clusterPolicyID   = "clusterpropagationpolicy.karmada.io/permanent-id"
-)
 
 func bindingLabel(key marks.Key) string {
 	if key.Namespace == "" {
@@ -205,10 +200,10 @@ func claim(out *binding, t *template, f followed) {
 		return
 	}
 	claimLabels, claimAnnotations := claimMarks(f.policy)
-	for _, k := range []string{namespacePolicyID, clusterPolicyID} {
+	for _, k := range marks.ClaimLabels {
 		delete(out.Labels, k)
 	}
-	for _, k := range claimAnnotationKeys {
+	for _, k := range marks.ClaimAnnotations {
 		delete(out.Annotations, k)
 	}
 	for k, v := range claimLabels {
@@ -219,24 +214,12 @@ func claim(out *binding, t *template, f followed) {
 	}
 }
 
-const (
-	namespacePolicyName      = "propagationpolicy.karmada.io/name"
-	namespacePolicyNamespace = "propagationpolicy.karmada.io/namespace"
-	clusterPolicyName        = "clusterpropagationpolicy.karmada.io/name"
-)
-
-var claimAnnotationKeys = []string{namespacePolicyName, namespacePolicyNamespace, clusterPolicyName}
-
 // claimMarks are the labels and annotations of a claim.
 func claimMarks(p *placement.Policy) (labels, annotations map[string]string) {
-	switch {
-	case p == nil:
+	if p == nil {
 		return nil, nil
-	case p.Namespace != "":
-		return map[string]string{namespacePolicyID: string(p.UID)},
-			map[string]string{namespacePolicyName: p.Name, namespacePolicyNamespace: p.Namespace}
 	}
-	return map[string]string{clusterPolicyID: string(p.UID)}, map[string]string{clusterPolicyName: p.Name}
+	return marks.Claim(p.Namespace, p.Name, string(p.UID))
 }
 
 func describeTargets(targets []workv1alpha2.TargetCluster, divided bool) string {

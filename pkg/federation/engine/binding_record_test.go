@@ -6,6 +6,7 @@ import (
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
 
@@ -21,7 +22,7 @@ func TestDefaultPolicySpeaks(t *testing.T) {
 	placed := func(claim string) *binding {
 		b := &binding{Spec: workv1alpha2.ResourceBindingSpec{Placement: &policyv1alpha1.Placement{}}}
 		if claim != "" {
-			b.Labels = map[string]string{clusterPolicyID: claim}
+			b.Labels = map[string]string{marks.ClusterPolicyID: claim}
 		}
 		return b
 	}

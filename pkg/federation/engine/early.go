@@ -15,22 +15,37 @@ import (
 // take the resourceVersion from under the client that created it. When in
 // doubt it says no, and the engine adds the finalizer itself.
 func (e *Engine) Selects(gk schema.GroupKind, obj metav1.Object, secretType string) bool {
+	return e.speaksFor(gk, obj, secretType) != nil
+}
+
+// Claims are the labels and annotations of the claim that a policy has on an
+// object that is being created, so that they too are there from the start. A
+// default policy leaves no mark.
+func (e *Engine) Claims(gk schema.GroupKind, obj metav1.Object, secretType string) (labels, annotations map[string]string) {
+	policy := e.speaksFor(gk, obj, secretType)
+	if policy == nil || policy.Default {
+		return nil, nil
+	}
+	return claimMarks(policy)
+}
+
+func (e *Engine) speaksFor(gk schema.GroupKind, obj metav1.Object, secretType string) *placement.Policy {
 	w := e.kindOf(gk)
 	if w == nil || obj.GetDeletionTimestamp() != nil {
-		return false
+		return nil
 	}
 	if _, no := intent.Forbidden(gk, obj, secretType); no {
-		return false
+		return nil
 	}
 	if gk == namespaceKind && obj.GetLabels()[skipNamespaceLabel] == "true" {
-		return false
+		return nil
 	}
 	index, _ := e.policies.current()
-	_, selected := index.Match(placement.Template{
+	policy, _ := index.Match(placement.Template{
 		APIVersion: w.GroupVersion().String(), Kind: gk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
 		Labels: obj.GetLabels(), ExactName: intent.NeedsExactName(gk),
 	}, "")
-	return selected
+	return policy
 }
 
 // InPlace says whether the members that can be reached have a template as it

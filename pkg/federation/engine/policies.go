@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
@@ -197,12 +199,21 @@ func (p *policyCache) fill(ctx context.Context) {
 	p.filled.Store(true)
 }
 
+// policyID is by what claims name a policy: its permanent id, or its UID where it
+// is older than those.
+func policyID(o metav1.Object, label string) policyUID {
+	if id := o.GetLabels()[label]; id != "" {
+		return policyUID(id)
+	}
+	return o.GetUID()
+}
+
 func propagationPolicy(obj any) *placement.Policy {
 	switch o := obj.(type) {
 	case *policyv1alpha1.PropagationPolicy:
-		return &placement.Policy{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Spec: o.Spec}
+		return &placement.Policy{Namespace: o.Namespace, Name: o.Name, UID: policyID(o, marks.NamespacePolicyID), Spec: o.Spec}
 	case *policyv1alpha1.ClusterPropagationPolicy:
-		return &placement.Policy{Name: o.Name, UID: o.UID, Default: o.Labels[placement.DefaultPolicyLabel] == "true", Spec: o.Spec}
+		return &placement.Policy{Name: o.Name, UID: policyID(o, marks.ClusterPolicyID), Default: o.Labels[placement.DefaultPolicyLabel] == "true", Spec: o.Spec}
 	}
 	return nil
 }

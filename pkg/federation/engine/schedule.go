@@ -54,7 +54,7 @@ type decision struct {
 	problem   string
 	again     time.Duration // when time alone may change the decision
 	node      *node         // that the template asks for
-	at        time.Time // when it became what it is
+	at        time.Time     // when it became what it is
 
 	spread   bool  // the replicas are divided over the clusters
 	replicas int32 // of the template, brought within its autoscaler's bounds
@@ -177,6 +177,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	last := moveOf(&b.ObjectMeta)
 	d.nearer, d.since = last.nearer(d.targets), last.Since
 	d.basis = max(latest(t.ResourceVersion, b.ResourceVersion), e.policies.revision.Load())
+	if written, err := e.mirror(ctx, key, t, d.follows); written || err != nil {
+		return err // the change comes back as an event
+	}
 	if len(d.targets) > 0 && !t.finalized() {
 		// The change comes back as an event, with the finalizer in place.
 		return e.addFinalizer(ctx, key, t)

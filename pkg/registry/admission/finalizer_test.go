@@ -36,7 +36,7 @@ func TestTemplateFinalizer(t *testing.T) {
 		"without metadata": {object: &metav1.Status{}, selects: all},
 	} {
 		var f TemplateFinalizer
-		f.Lead(c.selects)
+		f.Lead(c.selects, func(schema.GroupKind, metav1.Object, string) (l, a map[string]string) { return nil, nil })
 		plugin := templateFinalizer{admission.NewHandler(admission.Create), &f}
 		a := admission.NewAttributesRecord(c.object, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "a", "x",
 			schema.GroupVersionResource{Version: "v1", Resource: "xs"}, c.subresource, admission.Create, nil, c.dryRun, nil)

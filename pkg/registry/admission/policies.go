@@ -1,0 +1,159 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/override"
+	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+)
+
+// PoliciesPlugin completes propagation and override policies, and refuses those
+// that could not work, or that would give rights that their author lacks.
+const PoliciesPlugin = "IsthmusPolicies"
+
+// RegisterPolicies adds the plugin to a set of plugins.
+func RegisterPolicies(plugins *admission.Plugins) {
+	plugins.Register(PoliciesPlugin, func(io.Reader) (admission.Interface, error) {
+		return &policies{Handler: admission.NewHandler(admission.Create, admission.Update)}, nil
+	})
+}
+
+type policies struct {
+	*admission.Handler
+	rights authorizer.Authorizer
+}
+
+var (
+	_ admission.MutationInterface       = &policies{}
+	_ admission.ValidationInterface     = &policies{}
+	_ initializer.WantsAuthorizer       = &policies{}
+	_ admission.InitializationValidator = &policies{}
+)
+
+// SetAuthorizer implements initializer.WantsAuthorizer.
+func (p *policies) SetAuthorizer(a authorizer.Authorizer) { p.rights = a }
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (p *policies) ValidateInitialization() error {
+	if p.rights == nil {
+		return errors.New(PoliciesPlugin + " needs an authorizer")
+	}
+	return nil
+}
+
+// ids are the labels with which policies name themselves.
+var ids = map[string]string{"propagationpolicies": marks.NamespacePolicyID, "clusterpropagationpolicies": marks.ClusterPolicyID}
+
+func policyOf(a admission.Attributes) (*unstructured.Unstructured, bool) {
+	if a.GetResource().Group != policyv1alpha1.SchemeGroupVersion.Group || a.GetSubresource() != "" {
+		return nil, false
+	}
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	return u, ok
+}
+
+// Admit implements admission.MutationInterface.
+func (p *policies) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	u, ok := policyOf(a)
+	if !ok {
+		return nil
+	}
+	if label := ids[a.GetResource().Resource]; label != "" && a.GetOperation() == admission.Create {
+		// Always a new one: a copy of a policy is another policy.
+		setClaim(u, map[string]string{label: uuid.NewString()}, nil)
+	}
+	if a.GetNamespace() == "" {
+		return nil
+	}
+	selectors, found, err := unstructured.NestedSlice(u.Object, "spec", "resourceSelectors")
+	if err != nil || !found {
+		return nil //nolint:nilerr // the schema refuses what is no list
+	}
+	for _, s := range selectors {
+		if m, ok := s.(map[string]any); ok && (m["namespace"] == nil || m["namespace"] == "") {
+			m["namespace"] = a.GetNamespace()
+		}
+	}
+	if err := unstructured.SetNestedSlice(u.Object, selectors, "spec", "resourceSelectors"); err != nil {
+		return fmt.Errorf("complete policy %s: %w", a.GetName(), err)
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *policies) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	u, ok := policyOf(a)
+	if !ok {
+		return nil
+	}
+	if old, isOld := a.GetOldObject().(*unstructured.Unstructured); isOld && reflect.DeepEqual(old.Object["spec"], u.Object["spec"]) {
+		return nil
+	}
+	var selectors []policyv1alpha1.ResourceSelector
+	var problems []error
+	switch a.GetResource().Resource {
+	case "propagationpolicies", "clusterpropagationpolicies":
+		var o policyv1alpha1.ClusterPropagationPolicy
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+			return nil //nolint:nilerr // the schema says it better
+		}
+		problems = placement.Validate(&placement.Policy{Namespace: a.GetNamespace(), Name: u.GetName(), Spec: o.Spec})
+	case "overridepolicies", "clusteroverridepolicies":
+		var o policyv1alpha1.ClusterOverridePolicy
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+			return nil //nolint:nilerr // the schema says it better
+		}
+		selectors = o.Spec.ResourceSelectors
+		_, problems = override.NewIndex([]override.Policy{{Namespace: a.GetNamespace(), Name: u.GetName(), Spec: o.Spec}})
+	}
+	if len(problems) > 0 {
+		list := field.ErrorList{}
+		for _, err := range problems {
+			list = append(list, field.Forbidden(field.NewPath("spec"), err.Error()))
+		}
+		return apierrors.NewInvalid(a.GetKind().GroupKind(), u.GetName(), list)
+	}
+	return p.mayEscalate(ctx, a, selectors)
+}
+
+// mayEscalate: who changes, in the members, what gives rights, judges requests
+// or defines kinds, could give itself any right there.
+func (p *policies) mayEscalate(ctx context.Context, a admission.Attributes, selectors []policyv1alpha1.ResourceSelector) error {
+	for _, s := range selectors {
+		gv, err := schema.ParseGroupVersion(s.APIVersion)
+		if err != nil || !override.GuardedGroup(gv.Group) {
+			continue
+		}
+		resource, _ := meta.UnsafeGuessKindToResource(gv.WithKind(s.Kind))
+		decision, _, err := p.rights.Authorize(ctx, authorizer.AttributesRecord{
+			User: a.GetUserInfo(), Verb: "escalate", Namespace: a.GetNamespace(), APIGroup: gv.Group, APIVersion: gv.Version,
+			Resource: resource.Resource, ResourceRequest: true,
+		})
+		if err != nil && decision != authorizer.DecisionAllow {
+			return admission.NewForbidden(a, fmt.Errorf("may it escalate: %w", err))
+		}
+		if decision != authorizer.DecisionAllow {
+			return admission.NewForbidden(a, fmt.Errorf("overriding %s needs the verb escalate on %s", s.Kind,
+				strings.TrimSuffix(resource.Resource+"."+gv.Group, ".")))
+		}
+	}
+	return nil
+}
