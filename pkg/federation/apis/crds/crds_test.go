@@ -1,0 +1,149 @@
+package crds
+
+import (
+	"encoding/json"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+)
+
+// kind judges objects as the API server does: it prunes, completes, and says
+// what it refuses.
+type kind struct {
+	definition apiextensions.CustomResourceDefinition
+	structural *structuralschema.Structural
+	schema     apiservervalidation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func definitions(t *testing.T) map[string]*kind {
+	t.Helper()
+	names, err := fs.Glob(Files, "*.yaml")
+	if err != nil || len(names) < 9 {
+		t.Fatalf("%d definitions: %v", len(names), err)
+	}
+	out := map[string]*kind{}
+	for _, name := range names {
+		raw, err := Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v1 apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(raw, &v1); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		apiextensionsv1.SetDefaults_CustomResourceDefinition(&v1)
+		k := &kind{}
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, &k.definition, nil); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		internal := k.definition.Spec.Validation
+		if internal == nil {
+			internal = k.definition.Spec.Versions[0].Schema
+		}
+		if k.structural, err = structuralschema.NewStructural(internal.OpenAPIV3Schema); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if k.schema, _, err = apiservervalidation.NewSchemaValidator(internal.OpenAPIV3Schema); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		k.rules = cel.NewValidator(k.structural, true, celconfig.PerCallLimit)
+		out[v1.Spec.Names.Kind] = k
+	}
+	return out
+}
+
+// judge completes an object and says what is refused of it.
+func (k *kind) judge(t *testing.T, object map[string]any) field.ErrorList {
+	t.Helper()
+	pruning.Prune(object, k.structural, true)
+	defaulting.Default(object, k.structural)
+	errs := apiservervalidation.ValidateCustomResource(nil, object, k.schema)
+	if len(errs) > 0 || k.rules == nil {
+		return errs
+	}
+	errs, _ = k.rules.Validate(t.Context(), nil, k.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	return errs
+}
+
+// An API server takes all definitions: their schemas are structural and the
+// costs of their rules within bounds.
+func TestDefinitionsAreServed(t *testing.T) {
+	for name, k := range definitions(t) {
+		d := k.definition
+		d.Status.StoredVersions = []string{d.Spec.Versions[0].Name}
+		if errs := validation.ValidateCustomResourceDefinition(t.Context(), &d); len(errs) > 0 {
+			t.Errorf("%s: %v", name, errs.ToAggregate())
+		}
+	}
+}
+
+func object(t *testing.T, doc string) map[string]any {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(doc))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, doc)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// refused are the only values of policies that are refused, each by its name.
+var refused = map[string]string{
+	"association: true":   "spec.association",
+	"schedulerName: mine": "spec.schedulerName",
+	"failover: {application: {decisionConditions: {tolerationSeconds: 3}}}":                                                         "spec.failover.application",
+	"failover: {cluster: {purgeMode: Directly}}":                                                                                    "spec.failover.cluster.purgeMode",
+	"failover: {cluster: {statePreservation: {rules: []}}}":                                                                         "spec.failover.cluster.statePreservation",
+	"schedulePriority: {priorityClassSource: FederatedPriorityClass, priorityClassName: x}":                                         "schedulePriority.priorityClassSource",
+	"schedulePriority: {priorityClassSource: KubePriorityClass}":                                                                    "schedulePriority.priorityClassName",
+	"suspension: {dispatching: true, dispatchingOnClusters: {clusterNames: [a]}}":                                                   "suspension",
+	"activationPreference: Eager":                                                                                                   "activationPreference",
+	"preemption: Sometimes":                                                                                                         "preemption",
+	"conflictResolution: Merge":                                                                                                     "conflictResolution",
+	"resourceSelectors: []":                                                                                                         "resourceSelectors",
+	"placement: {clusterAffinity: {}, clusterAffinities: [{affinityName: a}]}":                                                      "spec.placement",
+	"placement: {clusterAffinities: [{affinityName: a}, {affinityName: a}]}":                                                        "", // a duplicate is refused by the list type
+	"placement: {clusterAffinity: {fieldSelector: {matchExpressions: [{key: color, operator: In, values: [a]}]}}}":                  "key",
+	"placement: {spreadConstraints: [{spreadByField: cluster, spreadByLabel: rack}]}":                                               "spreadConstraints",
+	"placement: {spreadConstraints: [{minGroups: 2}]}":                                                                              "spreadConstraints",
+	"placement: {spreadConstraints: [{spreadByField: cluster, minGroups: 3, maxGroups: 2}]}":                                        "spreadConstraints",
+	"placement: {spreadConstraints: [{spreadByField: planet}]}":                                                                     "spreadByField",
+	"placement: {replicaScheduling: {replicaSchedulingType: Some}}":                                                                 "replicaSchedulingType",
+	"placement: {replicaScheduling: {replicaDivisionPreference: Aggregated, weightPreference: {dynamicWeight: AvailableReplicas}}}": "replicaScheduling",
+	"placement: {replicaScheduling: {weightPreference: {dynamicWeight: Cost}}}":                                                     "dynamicWeight",
+	"placement: {replicaScheduling: {weightPreference: {staticWeightList: [{targetCluster: {}, weight: 0}]}}}":                      "weight",
+	"placement: {workloadAffinity: {affinity: {groupByLabelKey: ''}}}":                                                              "groupByLabelKey",
+}
+
+func TestRefusedByName(t *testing.T) {
+	policy := definitions(t)["PropagationPolicy"]
+	for doc, want := range refused {
+		if want == "" {
+			continue
+		}
+		spec := object(t, doc)
+		if _, ok := spec["resourceSelectors"]; !ok {
+			spec["resourceSelectors"] = []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+		}
+		errs := policy.judge(t, map[string]any{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": map[string]any{"name": "x"}, "spec": spec})
+		if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), want) {
+			t.Errorf("%s: %v, want %s named", doc, errs.ToAggregate(), want)
+		}
+	}
+}
