@@ -1,7 +1,6 @@
 package crds
 
 import (
-	"encoding/json"
 	"io/fs"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -97,7 +97,7 @@ func object(t *testing.T, doc string) map[string]any {
 		t.Fatalf("%v in\n%s", err, doc)
 	}
 	var out map[string]any
-	if err := json.Unmarshal(raw, &out); err != nil {
+	if err := utiljson.Unmarshal(raw, &out); err != nil { // whole numbers stay whole
 		t.Fatal(err)
 	}
 	return out
