@@ -24,22 +24,27 @@ type attempts struct {
 	success int
 }
 
-func (a *attempts) note(resp *http.Response, err error) {
+func (a *attempts) note(told refusal, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case err != nil:
 		a.told["no answer"]++ // refused, or broken off with the process
-	case resp.StatusCode == http.StatusOK:
+	case told.code == http.StatusOK:
 		a.success++
 		a.told["200"]++
-	case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "":
+	case told.code == http.StatusTooManyRequests && told.again != "":
 		a.told["429"]++
 	default:
-		body, err := io.ReadAll(io.LimitReader(resp.Body, 300))
-		a.told[resp.Status]++
-		a.wrong = append(a.wrong, fmt.Sprintf("%s: %s %v", resp.Status, body, err))
+		a.told[fmt.Sprint(told.code)]++
+		a.wrong = append(a.wrong, fmt.Sprintf("%+v", told))
 	}
+}
+
+// refusal is what is said at the beginning of a watch.
+type refusal struct {
+	code        int
+	again, body string
 }
 
 func (a *attempts) succeeded() int {
@@ -99,30 +104,23 @@ func TestRefusalsOfAWatchAroundARestart(t *testing.T) {
 	until(before + 8)
 }
 
-// watchOnce watches for half a second over a connection of its own.
-func watchOnce(ctx context.Context, config *rest.Config, from string) (*http.Response, error) {
+// watchOnce watches for a second over a connection of its own.
+func watchOnce(ctx context.Context, config *rest.Config, from string) (refusal, error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return nil, err
+		return refusal{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/pods?watch=true&timeoutSeconds=1&resourceVersion="+from, http.NoBody)
 	if err != nil {
-		cancel()
-		return nil, err
+		return refusal{}, err
 	}
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		cancel()
-		return nil, err
+		return refusal{}, err
 	}
-	if resp.StatusCode == http.StatusOK {
-		// An orderly end, or that of the process.
-		_, err = io.Copy(io.Discard, resp.Body)
-		if err != nil {
-			err = errors.Join(err, resp.Body.Close())
-		}
-	}
-	time.AfterFunc(time.Second, cancel)
-	return resp, err
+	// An orderly end, or that of the process.
+	body, err := io.ReadAll(resp.Body)
+	return refusal{resp.StatusCode, resp.Header.Get("Retry-After"), string(body[:min(300, len(body))])}, errors.Join(err, resp.Body.Close())
 }

@@ -274,7 +274,7 @@ func TestHostileLists(t *testing.T) {
 				}
 				return nil
 			})
-			time.Sleep(3 * time.Second) // for what it sends to arrive
+			time.Sleep(1500 * time.Millisecond) // for what it sends to arrive
 			u.check(t)
 			onlyTruth(t, ns)
 			select {
@@ -355,7 +355,7 @@ func TestHostileControl(t *testing.T) {
 				_, err := m1.CoreV1().ConfigMaps(ns).Get(ctx, name, metav1.GetOptions{})
 				return err
 			})
-			time.Sleep(3 * time.Second)
+			time.Sleep(1500 * time.Millisecond)
 			u.check(t)
 		})
 	}

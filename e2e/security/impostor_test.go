@@ -190,7 +190,7 @@ func (i *impostor) silently(_ http.ResponseWriter, r *http.Request) {
 func (i *impostor) bytes(text string) http.HandlerFunc {
 	return i.raw(func(conn net.Conn) {
 		_, _ = conn.Write([]byte(text))
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 		_, _ = bufio.NewReader(conn).ReadByte()
 	})
 }

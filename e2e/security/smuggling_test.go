@@ -95,7 +95,8 @@ func TestSmuggledRequests(t *testing.T) {
 				if resp.StatusCode < 300 && n > 0 {
 					t.Errorf("the answer %d says %s", n+1, resp.Status)
 				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				if err = errors.Join(err, resp.Body.Close()); err != nil {
 					break
 				}
 				if resp.Close || n > 2 {

@@ -172,9 +172,10 @@ func (t *Transport) recoverAbort(ctx context.Context) {
 // client: they would pass for the answer in the audit event and for the time
 // limit, and take the headers away that were set before.
 func withoutInterim(r *http.Request, sent *atomic.Bool) *http.Request {
-	return r.WithContext(httptrace.WithClientTrace(untraced{r.Context()}, &httptrace.ClientTrace{
+	ctx := httptrace.WithClientTrace(untraced{r.Context()}, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
-	}))
+	})
+	return r.WithContext(ctx) //nolint:contextcheck // it wraps the request's own
 }
 
 // untraced hides the hooks that were put into a context so far.
