@@ -6,7 +6,7 @@ SHELL := /usr/bin/env bash
 .DELETE_ON_ERROR:
 
 KUBERNETES_VERSION := v1.37.2
-MODULES := . e2e e2e/clients/suite e2e/conformance/suite e2e/kubelet e2e/kwok e2e/metricsserver hack/tools
+MODULES := . e2e e2e/clients/suite e2e/conformance/suite e2e/kubelet e2e/kwok e2e/metricsserver e2e/skew/old hack/tools
 COMMANDS := $(patsubst cmd/%/main.go,%,$(wildcard cmd/*/main.go))
 E2E_TIMEOUT ?= 20m
 MEMBERS ?= 2
@@ -94,6 +94,11 @@ conformance: ## Kubernetes' own e2e suite through the endpoint (FOCUS=regexp; PL
 clients: ## All of controller-runtime's own tests of its cache and client (FOCUS=regexp; PLAIN=1 against one plain cluster)
 	@hack/prerequisites.sh e2e
 	cd e2e && CONTROLLER_RUNTIME=$(if $(PLAIN),plain,all) FOCUS='$(FOCUS)' go test ./controllerruntime -count 1 -v -timeout $(E2E_TIMEOUT)
+
+.PHONY: skew
+skew: ## A member of Kubernetes v1.34.4 beside one of the present version (7 minutes the first time)
+	@hack/prerequisites.sh e2e
+	cd e2e && SKEW=1 go test ./skew -count 1 -v -timeout $(E2E_TIMEOUT)
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZ_TIME (10s)

@@ -6,6 +6,9 @@
 //	e2e/kwok           -> kwok, and the stage files of its module
 //	e2e/metricsserver  -> metrics-server
 //	e2e/conformance/suite -> Kubernetes' end-to-end suite and ginkgo
+//	e2e/clients/suite  -> helm, controller-runtime's tests
+//	e2e/clients/javascript -> @kubernetes/client-node, by npm
+//	e2e/skew/old       -> the control plane of an older Kubernetes
 //	cmd/*              -> the product, always built from the working tree
 //
 // A binary is built under a temporary name and renamed, so a folder never holds

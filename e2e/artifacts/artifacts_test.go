@@ -118,7 +118,7 @@ func TestCompleteNeedsEveryName(t *testing.T) {
 }
 
 func TestVersionFlagsStampWhatKubectlParses(t *testing.T) {
-	flags := versionFlags()
+	flags := versionFlags(KubernetesVersion)
 	for _, want := range []string{
 		"-X k8s.io/component-base/version.gitVersion=" + KubernetesVersion,
 		"-X k8s.io/client-go/pkg/version.gitMajor=1 ",

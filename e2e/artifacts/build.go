@@ -38,7 +38,7 @@ func targets() []target {
 			label:   "kubernetes " + KubernetesVersion + " (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl)",
 			dir:     ".",
 			pkg:     "./multicall",
-			ldflags: versionFlags(),
+			ldflags: versionFlags(KubernetesVersion),
 			links:   []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"},
 			hint:    "about 6 minutes the first time on 2 cores",
 		},
@@ -54,10 +54,10 @@ func metricsTarget() target {
 	}
 }
 
-func versionFlags() string {
-	version := strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+func versionFlags(version string) string {
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	values := map[string]string{
-		"gitVersion": KubernetesVersion, "gitMajor": version[0], "gitMinor": version[1], "gitTreeState": "clean",
+		"gitVersion": version, "gitMajor": parts[0], "gitMinor": parts[1], "gitTreeState": "clean",
 	}
 	var flags []string
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
@@ -318,7 +318,7 @@ func (s Set) EnsureProduct(ctx context.Context, logf Logf) error {
 // of date. The time of go's output says nothing, since go touches it each time.
 func (s Set) buildProduct(ctx context.Context, name string, logf Logf) error {
 	staging, out := filepath.Join(s.ProductDir, ".build-"+name), s.Product(name)
-	args := []string{"build", "-buildvcs=false", "-ldflags", versionFlags(), "-o", staging, "./cmd/" + name}
+	args := []string{"build", "-buildvcs=false", "-ldflags", versionFlags(KubernetesVersion), "-o", staging, "./cmd/" + name}
 	if err := goBuild(ctx, s.Root, name, "about 4 minutes the first time on 2 cores", args, logf); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func clientTargets() map[string]target {
 	const suite, runtime = "clients/suite", "sigs.k8s.io/controller-runtime/pkg/"
 	return map[string]target{
 		"helm": {
-			name: "helm", label: "helm", dir: suite, pkg: "helm.sh/helm/v4/cmd/helm", ldflags: versionFlags(),
+			name: "helm", label: "helm", dir: suite, pkg: "helm.sh/helm/v4/cmd/helm", ldflags: versionFlags(KubernetesVersion),
 			hint: "about 4 minutes the first time on 2 cores",
 		},
 		"cache": {

@@ -21,7 +21,7 @@ func suiteTargets() []target {
 	return []target{
 		{
 			name: "e2e.test", label: "the end-to-end suite of kubernetes " + KubernetesVersion, verb: "test",
-			dir: "conformance/suite", pkg: "k8s.io/kubernetes/test/e2e", ldflags: versionFlags(),
+			dir: "conformance/suite", pkg: "k8s.io/kubernetes/test/e2e", ldflags: versionFlags(KubernetesVersion),
 			hint: "about 7 minutes the first time on 2 cores",
 		},
 		{name: "ginkgo", label: "ginkgo", dir: "conformance/suite", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "about half a minute"},

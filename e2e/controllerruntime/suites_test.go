@@ -77,7 +77,7 @@ const suiteLimit = 8 * time.Minute
 // samples choose the specs that are run when not all are.
 var samples = map[string]string{
 	"cache":  "Cache test as an Informer with structured objects",
-	"client": "NamespacedClient|FieldValidation|Client Patch|Client DeleteAllOf",
+	"client": "Client (Create|Patch|Delete|DeleteAllOf) |ClientWithFieldValidation",
 }
 
 func runSuite(t *testing.T, name string) []spec {

@@ -11,9 +11,9 @@ import (
 func (m *Member) defineComponents() {
 	m.reset()
 	m.add("etcd", m.set.Path("etcd"), m.etcdFlags())
-	m.add("kube-apiserver", m.set.Path("kube-apiserver"), m.apiserverFlags())
-	m.add("kube-controller-manager", m.set.Path("kube-controller-manager"), m.controllerManagerFlags())
-	m.add("kube-scheduler", m.set.Path("kube-scheduler"), m.schedulerFlags())
+	m.add("kube-apiserver", filepath.Join(m.programs, "kube-apiserver"), m.apiserverFlags())
+	m.add("kube-controller-manager", filepath.Join(m.programs, "kube-controller-manager"), m.controllerManagerFlags())
+	m.add("kube-scheduler", filepath.Join(m.programs, "kube-scheduler"), m.schedulerFlags())
 	m.add("kwok", m.set.Path("kwok"), m.kwokFlags())
 	m.add("lab-kubelet", m.kubelet, m.kubeletFlags())
 	if m.opts.Metrics {

@@ -52,6 +52,8 @@ type Options struct {
 	// AuditPolicy replaces the default policy (YAML): Metadata of everything,
 	// RequestResponse of writes by the product's identities.
 	AuditPolicy string
+	// Old runs the control plane of artifacts.OldKubernetesVersion.
+	Old bool
 	// APIServerFlags are added to those of the kube-apiserver.
 	APIServerFlags []string
 
@@ -102,6 +104,8 @@ type Member struct {
 	ports Ports
 	// kubelet is the binary of the Pods' streams.
 	kubelet string
+	// programs is the folder of kube-apiserver and its like.
+	programs string
 
 	pki pki
 	group
@@ -131,8 +135,14 @@ func Start(ctx context.Context, opts Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	programs := set.Dir
+	if opts.Old {
+		if programs, err = set.EnsureOldKubernetes(ctx, artifacts.Logf(opts.Logf)); err != nil {
+			return nil, err
+		}
+	}
 	m := &Member{
-		opts: opts, set: set, kubelet: kubelet, pki: pki{filepath.Join(opts.Dir, "pki")},
+		opts: opts, set: set, kubelet: kubelet, programs: programs, pki: pki{filepath.Join(opts.Dir, "pki")},
 		group: group{label: "member " + opts.Name, dir: opts.Dir, daemon: opts.Daemon, logf: opts.Logf},
 	}
 	for attempt := 1; ; attempt++ {

@@ -53,11 +53,12 @@ const (
 	lastPause  = 200 * time.Millisecond
 )
 
-// Gone implements proxy.Settler.
+// Gone implements proxy.Settler. The options of a deletion come in its body too:
+// what is not being deleted after all was a dry run.
 func (s *Settler) Gone(ctx context.Context, gvr schema.GroupVersionResource, ref proxy.Ref) {
 	poll(ctx, func() bool {
 		got, err := s.client.Resource(gvr).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err) || err == nil && got.UID != ref.UID
+		return apierrors.IsNotFound(err) || err == nil && (got.UID != ref.UID || got.DeletionTimestamp == nil)
 	})
 }
 
