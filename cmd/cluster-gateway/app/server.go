@@ -163,8 +163,10 @@ func (s *server) serveMetrics(ctx context.Context) error {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(s.fleet.Cache()); err != nil {
-		return fmt.Errorf("register the cache's metrics: %w", err)
+	for _, c := range s.fleet.Collectors() {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("register the gateway's metrics: %w", err)
+		}
 	}
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer, registry}
 	mux := http.NewServeMux()

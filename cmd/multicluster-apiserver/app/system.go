@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/utils/clock"
 
@@ -75,6 +77,7 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 		return nil, err
 	}
 	if s.fleet != nil {
+		registerMetrics.Do(func() { legacyregistry.RawMustRegister(s.fleet.Collectors()...) })
 		generic.StorageObjectCountTracker = &seats.Tracker{
 			StorageObjectCountTracker: generic.StorageObjectCountTracker,
 			Count:                     seats.CountsOf(s.fleet.Cache().Collections),
@@ -94,6 +97,9 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 	s.router.Settler = s.settler
 	return s, nil
 }
+
+// registerMetrics: a process has one registry, and one system.
+var registerMetrics sync.Once
 
 // useFleet runs the member cache inside this process.
 func (s *system) useFleet(ctx context.Context, rights authorizer.Authorizer) error {

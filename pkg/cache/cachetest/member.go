@@ -68,6 +68,21 @@ func (m *Member) Remove(name string) {
 	})
 }
 
+// Tamper changes what the member has behind the back of its watches: the version
+// of one object, the end of another, and a new one. Either name may be empty.
+func (m *Member) Tamper(changed, removed, added string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w, ok := m.objects[changed]; ok {
+		w.rv = m.rv
+		m.objects[changed] = w
+	}
+	delete(m.objects, removed)
+	if added != "" {
+		m.objects[added] = widget{name: added, uid: added, rv: 1}
+	}
+}
+
 // Break makes every request fail, and ends those that are open, until Heal.
 func (m *Member) Break(broken bool) {
 	m.change(func() { m.broken = broken })

@@ -229,6 +229,7 @@ func (c *Cache) Run(ctx context.Context) {
 	c.mu.Unlock()
 	c.feeds.Go(func() { c.rest(ctx) })
 	c.feeds.Go(func() { c.save(ctx) })
+	c.feeds.Go(func() { c.compareAll(ctx) })
 	tick := c.cfg.Now.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {

@@ -34,7 +34,7 @@ const (
 	// retrySave is how long a state that could not be written is left alone.
 	retrySave = 30 * time.Second
 	// minLog is the size of a log below which it is not worth a new state.
-	minLog = 32 << 20
+	minLog = 8 << 20
 	// formatVersion changes when files of before cannot be read any more.
 	formatVersion = 1
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +246,43 @@ func TestOutageIsADifference(t *testing.T) {
 	if err := f.col.AwaitFresh(t.Context()); err == nil || !strings.Contains(err.Error(), "m2") || strings.Contains(err.Error(), "m1") {
 		t.Errorf("AwaitFresh in an outage: %v", err)
 	}
+}
+
+// TestCompare: what the cache does not have as its source has it is found, and
+// nothing else.
+func TestCompare(t *testing.T) {
+	f := newFleet(t)
+	one, two := cachetest.NewMember("u1"), cachetest.NewMember("u2")
+	for _, n := range []string{"a", "b", "c"} {
+		one.Set(n)
+		two.Set(n)
+	}
+	f.join("m1", "u1", 1, serve(t, one))
+	f.join("m2", "u2", 2, serve(t, two))
+	f.await("a=u1-a a.m2=u2-a b=u1-b b.m2=u2-b c=u1-c c.m2=u2-c")
+	if found, err := f.cache.Compare(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("what is equal differs: %v, %v", found, err)
+	}
+	two.Tamper("a", "b", "d")
+	found, err := f.cache.Compare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range found {
+		got = append(got, d.String())
+	}
+	slices.Sort(got)
+	if want := `[widgets d/a of "m2": RV 4 there, 2 here widgets d/b of "m2": RV 0 there, 3 here widgets d/d of "m2": RV 1 there, 0 here]`; fmt.Sprint(got) != want {
+		t.Errorf("differences %s instead of %s", got, want)
+	}
+	for cluster, want := range map[string]float64{"m1": 0, "m2": 3} {
+		if n := testutil.ToFloat64(f.cache.counters.different.WithLabelValues(cluster, "widgets")); n != want {
+			t.Errorf("%v different objects of %s are told", n, cluster)
+		}
+	}
+	two.Set("e") // what is here is not touched by it
+	f.await("a=u1-a a.m2=u2-a b=u1-b b.m2=u2-b c=u1-c c.m2=u2-c e=u2-e")
 }
 
 func TestInvalidSources(t *testing.T) {

@@ -287,9 +287,12 @@ func (s *Source) Begin() {
 	if !s.state.Synced && c.store.Stats().Objects[s.name] == 0 {
 		return // nothing can be left over, and a first fill is large
 	}
-	for _, o := range c.objectsOf(s.name) {
-		s.unseen[holderOf(o)] = struct{}{}
-	}
+	c.store.Present().Scan(func(o *cache.Object) bool {
+		if o.Cluster == s.name {
+			s.unseen[keptHolder(o)] = struct{}{}
+		}
+		return true
+	})
 	for h := range c.hidden {
 		if h.Cluster == s.name {
 			s.unseen[h] = struct{}{}

@@ -123,8 +123,9 @@ func loadMarks(in []byte) ([]mark, []byte, error) {
 // Restore fills an empty store from a Dump and what came after it. Nobody uses
 // the store yet.
 type Restore struct {
-	store *Store
-	last  cache.Key
+	store    *Store
+	last     cache.Key
+	clusters map[cache.ClusterName]cache.ClusterName
 }
 
 // Gap is a range of RVs, both ends excluded, that a process before may have
@@ -159,7 +160,7 @@ func (s *Store) gapsLocked() []Gap {
 func (s *Store) Restore(head, from uint64) *Restore {
 	s.head = head
 	s.log.from = from
-	return &Restore{store: s}
+	return &Restore{store: s, clusters: map[cache.ClusterName]cache.ClusterName{}}
 }
 
 // History takes what Dump.History gave.
@@ -207,10 +208,12 @@ func (r *Restore) Objects(in []byte) error {
 		}
 		r.last = o.Key
 		s.count++
-		if _, known := s.counts[o.Cluster]; !known {
-			o.Cluster = cache.ClusterName(strings.Clone(string(o.Cluster)))
+		cluster, known := r.clusters[o.Cluster]
+		if !known { // what a map has as its key is kept, and this is not to be
+			cluster = cache.ClusterName(strings.Clone(string(o.Cluster)))
+			r.clusters[cluster] = cluster
 		}
-		s.counts[o.Cluster]++
+		s.counts[cluster]++
 		s.bytes += int64(o.Body.Len())
 		return nil
 	})

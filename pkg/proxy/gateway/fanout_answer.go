@@ -88,7 +88,7 @@ func (h *Handler) writeLiveList(w http.ResponseWriter, r *http.Request, info *re
 	}
 	p := pageOf(listMeta{ResourceVersion: text(child(list, "metadata"), "resourceVersion")}, objects)
 	e := encoderFor(h.liveKind(info, strings.TrimSuffix(listKind, "List")), f, h.tables)
-	return h.writeList(w, r, e, p)
+	return h.writeList(w, r, info.Resource, f, e, p)
 }
 
 func listOf(doc document) (out []document) {

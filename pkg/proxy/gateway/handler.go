@@ -89,6 +89,8 @@ type Handler struct {
 	// pieces are encoded parts of lists; seats are for encoding them.
 	pieces *pieces.Cache
 	seats  seats
+
+	listMetrics listMetrics
 	// transports reach the members; the write half uses them.
 	transports *member.Pool
 }
@@ -108,7 +110,7 @@ func New(o Options) *Handler {
 	setDefault(&o.PieceBytes, 64<<20)
 	return &Handler{
 		Options: o, tables: newTableMaker(o.Scheme, o.Columns), transports: &member.Pool{},
-		pieces: pieces.New(o.PieceBytes), seats: newSeats(),
+		pieces: pieces.New(o.PieceBytes), seats: newSeats(), listMetrics: newListMetrics(),
 	}
 }
 

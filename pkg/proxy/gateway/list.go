@@ -36,7 +36,7 @@ func (h *Handler) serveList(w http.ResponseWriter, r *http.Request, info *reques
 		return err
 	}
 	warn(w, warnings(gaps))
-	return h.writeList(w, r, encoderFor(k, f, h.tables), p)
+	return h.writeList(w, r, info.Resource, f, encoderFor(k, f, h.tables), p)
 }
 
 var errContinueWithRV = apierrors.NewBadRequest("specifying resource version is not allowed when using continue")

@@ -34,7 +34,7 @@ type piecePlan struct {
 
 // writeList streams a page. After the first byte an error can only end the
 // connection, which the client notices, as the body lacks its end.
-func (h *Handler) writeList(w http.ResponseWriter, r *http.Request, e encoder, p page) error {
+func (h *Handler) writeList(w http.ResponseWriter, r *http.Request, resource string, f form, e encoder, p page) error {
 	size, err := listSize(e, &p)
 	if err != nil {
 		return err
@@ -67,6 +67,7 @@ func (h *Handler) writeList(w http.ResponseWriter, r *http.Request, e encoder, p
 		}
 		return h.abort(r, x.started, err)
 	}
+	h.listMetrics.observe(resource, f, x)
 	return nil
 }
 
@@ -194,19 +195,31 @@ type listWriter struct {
 	template []byte
 	items    int
 	started  bool
+	// What it has cost.
+	sent              int
+	encoding, waiting time.Duration
+}
+
+// take waits for a seat.
+func (x *listWriter) take(ctx context.Context) error {
+	defer stopwatch(&x.waiting)()
+	return x.seats.take(ctx)
 }
 
 // write writes the whole body. It holds a seat but while the client reads.
 func (x *listWriter) write(ctx context.Context, p page) (err error) {
-	if err := x.seats.take(ctx); err != nil {
+	if err := x.take(ctx); err != nil {
 		return err
 	}
-	seated := true
-	defer func() {
+	seated, held := true, stopwatch(&x.encoding)
+	give := func() {
 		if seated {
+			seated = false
+			held()
 			x.seats.give()
 		}
-	}()
+	}
+	defer give()
 	send := func() error {
 		if len(x.text) < chunk && (x.gzip == nil || x.gzip.Ready() < chunk) {
 			return nil
@@ -214,15 +227,14 @@ func (x *listWriter) write(ctx context.Context, p page) (err error) {
 		if err := x.compress(); err != nil {
 			return err
 		}
-		x.seats.give()
-		seated = false
+		give()
 		if err := x.flush(); err != nil {
 			return err
 		}
-		if err := x.seats.take(ctx); err != nil {
+		if err := x.take(ctx); err != nil {
 			return err
 		}
-		seated = true
+		seated, held = true, stopwatch(&x.encoding)
 		return nil
 	}
 	for run := range p.consume() {
@@ -239,6 +251,7 @@ func (x *listWriter) write(ctx context.Context, p page) (err error) {
 			return err
 		}
 	}
+	give()
 	return x.flush()
 }
 
@@ -341,13 +354,15 @@ func (x *listWriter) flush() error {
 		x.started = true
 		x.w.WriteHeader(http.StatusOK)
 	}
+	write := func(b []byte) error {
+		x.sent += len(b)
+		_, err := x.w.Write(b)
+		return err
+	}
 	if x.gzip == nil {
-		_, err := x.w.Write(x.text)
+		err := write(x.text)
 		x.text = x.text[:0]
 		return err
 	}
-	return x.gzip.Take(func(b []byte) error {
-		_, err := x.w.Write(b)
-		return err
-	})
+	return x.gzip.Take(write)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -102,7 +104,7 @@ func TestPackedLists(t *testing.T) {
 	change(t, s, pods)
 	e := newEndpoint(t)
 	forms := append(listForms(),
-		listForm{"pretty", "application/json", "?pretty=1"}, listForm{"yaml", "application/yaml", ""},
+		listForm{"pretty", "application/json", "?pretty=1&limit=50"}, listForm{"yaml", "application/yaml", "?limit=50"},
 		listForm{"page", "application/json", "?limit=100"}, listForm{"page of the selected", protobuf, "?limit=3&labelSelector=bench.isthmus.dev/percent%3D7"},
 		listForm{"large page", protobuf, fmt.Sprintf("?limit=%d", pods-20)})
 	for _, form := range forms {
@@ -126,6 +128,22 @@ func TestPackedLists(t *testing.T) {
 	}
 	if n := e.handler.pieces.Counts(); n.Hits < 100 || n.Pieces == 0 {
 		t.Errorf("pieces are not used: %+v", n)
+	}
+	m := e.handler.listMetrics
+	if n := testutil.ToFloat64(m.lists.WithLabelValues("pods", "json table", "true")); n != 8 {
+		t.Errorf("%v compressed Tables are counted", n)
+	}
+	for _, v := range []*prometheus.CounterVec{m.objects, m.sent, m.encoding} {
+		if testutil.ToFloat64(v.WithLabelValues("pods")) <= 0 {
+			t.Error("a cost of LISTs is not counted")
+		}
+	}
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(e.handler); err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
 	}
 }
 

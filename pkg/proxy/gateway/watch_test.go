@@ -161,7 +161,7 @@ func TestWatchListGzip(t *testing.T) {
 	e.putPods(t, "m1", "default", 300)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/api/v1/pods?watch=1&timeoutSeconds=1"+watchList, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+"/api/v1/pods?watch=1&timeoutSeconds=3"+watchList, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

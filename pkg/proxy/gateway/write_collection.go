@@ -64,7 +64,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, info 
 	setClusters(w, results.clusters()...)
 	// A list of what was deleted, as kube-apiserver answers.
 	deleted := pageOf(listMeta{ResourceVersion: p.meta.ResourceVersion}, objects)
-	return h.writeList(w, r, encoderFor(k, f, h.tables), deleted)
+	return h.writeList(w, r, info.Resource, f, encoderFor(k, f, h.tables), deleted)
 }
 
 // deletion is the outcome of one of many.

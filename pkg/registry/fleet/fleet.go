@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -97,6 +98,11 @@ func (f *Fleet) Gateway() proxy.Gateway { return f.handler }
 
 // Cache is the member cache, for metrics and counts.
 func (f *Fleet) Cache() *membercache.Cache { return f.cache }
+
+// Collectors are the metrics of the cache and of what is served from it.
+func (f *Fleet) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{f.cache, f.handler}
+}
 
 // Kinds is the table that routes requests.
 func (f *Fleet) Kinds() *proxy.Kinds { return f.kinds }
