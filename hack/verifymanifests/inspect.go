@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,7 +71,13 @@ func inspect(objects []runtime.Object) ([]invocation, error) {
 		case *appsv1.StatefulSet:
 			name, selector, template = "StatefulSet "+o.Name, o.Spec.Selector, &o.Spec.Template
 		default:
+			if obj.GetObjectKind().GroupVersionKind().Group == rbacv1.GroupName {
+				return nil, fmt.Errorf("a %T gives rights in the hosting cluster, where the programs need none", obj)
+			}
 			continue
+		}
+		if mounts := template.Spec.AutomountServiceAccountToken; mounts == nil || *mounts {
+			return nil, fmt.Errorf("%s mounts a token of the hosting cluster, where the programs need none", name)
 		}
 		s, err := metav1.LabelSelectorAsSelector(selector)
 		if err != nil {

@@ -17,6 +17,7 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
+      automountServiceAccountToken: false
       securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: c
@@ -35,6 +36,9 @@ func TestInspect(t *testing.T) {
 		{"other selector", "matchLabels: {app: web}", "matchLabels: {app: db}", "does not select its own Pods"},
 		{"root", "runAsNonRoot: true, ", "", "is not restricted"},
 		{"capabilities", "capabilities: {drop: [ALL]}", "capabilities: {}", "is not restricted"},
+		{"a token", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "mounts a token"},
+		{"a token by default", "automountServiceAccountToken: false", "hostname: a", "mounts a token"},
+		{"rights", "apiVersion: v1\nkind: Namespace", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole", "gives rights"},
 		{"no command", "command: [/usr/bin/web]", "command: []", "names no command"},
 		{"no workload", "kind: Deployment", "kind: DaemonSet", "no workload"},
 	} {
