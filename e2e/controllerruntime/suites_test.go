@@ -74,12 +74,6 @@ func differing(t *testing.T) map[string]bool {
 
 const suiteLimit = 8 * time.Minute
 
-// samples choose the specs that are run when not all are.
-var samples = map[string]string{
-	"cache":  "Cache test as an Informer with structured objects",
-	"client": "Client (Create|Patch|Delete|DeleteAllOf) |ClientWithFieldValidation",
-}
-
 func runSuite(t *testing.T, name string) []spec {
 	t.Helper()
 	set, err := artifacts.Locate()
@@ -94,16 +88,12 @@ func runSuite(t *testing.T, name string) []spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	focus := samples[name]
-	if os.Getenv(mode) != "" {
-		focus = os.Getenv("FOCUS")
-	}
 	report := filepath.Join(t.TempDir(), "report.json")
 	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
 	defer cancel()
 	// The suites read files beside their sources.
 	script := fmt.Sprintf("cd %q && exec env USE_EXISTING_CLUSTER=true %q -ginkgo.no-color -ginkgo.flake-attempts=3 -ginkgo.json-report=%q -ginkgo.succinct -ginkgo.focus=%q",
-		filepath.Join(source, "pkg", name), program, report, focus)
+		filepath.Join(source, "pkg", name), program, report, os.Getenv("FOCUS"))
 	var kubeconfig string
 	if os.Getenv(mode) == onPlain {
 		kubeconfig = world.Member("plain").Kubeconfig()
