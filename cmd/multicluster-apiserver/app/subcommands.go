@@ -6,6 +6,6 @@ import "github.com/spf13/cobra"
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
 		newJoinCommand(), newUnjoinCommand(), newAbsentCommand(), newKubeconfigCommand(), newRestoreCommand(), newBreakerCommand(), newOrphansCommand(),
-		newAdoptCommand(), newReleaseCommand(),
+		newAdoptCommand(), newReleaseCommand(), newExplainCommand(),
 	}
 }
