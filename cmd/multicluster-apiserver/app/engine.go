@@ -24,7 +24,7 @@ func (d engineDirectory) List() []engine.Member {
 			Name: m.Name, UID: string(m.UID), Apply: m.Apply,
 			Ready: m.Ready, NotReadySince: m.NotReadySince,
 			Labels: m.Labels, Provider: m.Provider, Region: m.Region, Zones: m.Zones, Taints: m.Taints,
-			Free: free(m.Resources),
+			Free: free(m.Resources), Served: m.APIEnablements,
 		})
 	}
 	return out

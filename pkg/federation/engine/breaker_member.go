@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -200,25 +199,9 @@ func (m *member) count(ctx context.Context, gvr schema.GroupVersionResource, nam
 
 // countCustom counts the objects of a CustomResourceDefinition in the member.
 func (m *member) countCustom(ctx context.Context, name string) (int64, error) {
-	w := m.engine.kindOf(crdKind)
-	if w == nil {
-		return 0, fmt.Errorf("%w: kind %s", errStale, crdKind.Kind)
-	}
-	u, err := m.client.Resource(w.gvr()).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return 0, nil
-	}
+	gvr, err := m.customResource(ctx, name)
 	if err != nil {
-		return 0, fmt.Errorf("CustomResourceDefinition %s in %s: %w", name, m.name, err)
-	}
-	gvr := schema.GroupVersionResource{}
-	gvr.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
-	gvr.Resource, _, _ = unstructured.NestedString(u.Object, "spec", "names", "plural")
-	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
-	for _, v := range versions {
-		if version, ok := v.(map[string]any); ok && version["served"] == true {
-			gvr.Version, _ = version["name"].(string)
-		}
+		return 0, err
 	}
 	if gvr.Version == "" {
 		return 0, nil

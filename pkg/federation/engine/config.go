@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	clusterv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
 	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
 )
 
@@ -39,6 +40,8 @@ type Member struct {
 	Taints           []corev1.Taint
 	// Free is what new Pods can ask for; nil when it is not known.
 	Free corev1.ResourceList
+	// Served lists what the member serves; empty while that is not known.
+	Served []clusterv1alpha1.APIEnablement
 }
 
 // Directory lists the members.

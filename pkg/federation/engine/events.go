@@ -26,6 +26,7 @@ const (
 	reasonAdopted        = "Adopted"
 	reasonDropped        = "FieldsDropped"
 	reasonNamespaceKept  = "NamespaceKept"
+	reasonDefinitionKept = "DefinitionKept"
 	reasonRepeated       = "CronJobInSeveralClusters"
 
 	reasonAdoptionRefused = "AdoptionRefused"

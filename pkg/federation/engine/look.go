@@ -252,6 +252,9 @@ func (m *member) interpret(ctx context.Context, key marks.Key, t *template, d *d
 	if err == nil {
 		err = m.retained(ctx, key, r, there)
 	}
+	if err == nil {
+		err = m.addVersions(ctx, key, r)
+	}
 	if failed := (*interpreter.Error)(nil); errors.As(err, &failed) {
 		m.fail(key, t, err)
 		return errUninterpreted

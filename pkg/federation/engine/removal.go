@@ -178,6 +178,11 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 			return m.release(ctx, key, there)
 		}
 	}
+	if key.GroupKind() == crdKind {
+		if kept, err := m.keepDefinition(ctx, key, there); kept || err != nil {
+			return err
+		}
+	}
 	policy := metav1.DeletePropagationBackground
 	if tpl != nil && slices.Contains(tpl.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		policy = metav1.DeletePropagationForeground

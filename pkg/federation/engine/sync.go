@@ -30,7 +30,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 		}
 		m.queue.AddAfter(key, 500*time.Millisecond)
 		if notServed {
-			m.report(key, m.engine.template(key), err.Error(), true)
+			m.report(key, m.engine.template(key), m.notServed(key, err), true)
 		}
 		return nil
 	}

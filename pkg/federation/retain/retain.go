@@ -79,19 +79,19 @@ func stripMetadata(obj *unstructured.Unstructured) {
 	if ns := obj.GetNamespace(); ns != "" {
 		meta["namespace"] = ns
 	}
-	if l := keep(obj.GetLabels(), localLabels); len(l) > 0 {
+	if l := keep(obj.GetLabels(), localLabels, toolLabels); len(l) > 0 {
 		meta["labels"] = l
 	}
-	if a := keep(obj.GetAnnotations(), localAnnotations); len(a) > 0 {
+	if a := keep(obj.GetAnnotations(), localAnnotations, toolAnnotations); len(a) > 0 {
 		meta["annotations"] = a
 	}
 	obj.Object["metadata"] = meta
 }
 
-func keep(in map[string]string, local map[string]bool) map[string]any {
+func keep(in map[string]string, local, tools map[string]bool) map[string]any {
 	out := map[string]any{}
 	for k, v := range in {
-		if !local[k] && !strings.HasPrefix(k, marks.Prefix) {
+		if !local[k] && !ofTool(k, tools) && !strings.HasPrefix(k, marks.Prefix) {
 			out[k] = v
 		}
 	}
