@@ -91,6 +91,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		e.enqueueTargets(e.needs.needsOf(key))
 		e.enqueueScalers(key)
 		e.enqueueBudgets(key)
+		e.enqueueDefined(key)
 		if d.problem != "" && len(d.targets) == 0 {
 			e.event(key, t, corev1.EventTypeWarning, reasonScheduleFailed, "%s", d.problem)
 		} else {

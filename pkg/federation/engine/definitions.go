@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -121,4 +122,33 @@ func (m *member) lacks(gvk schema.GroupVersionKind) string {
 		return ""
 	}
 	return enablement.Lacking(m.info().Served, gvk, w.resource)
+}
+
+// missing is what the member lacks for the kind and is not about to get: a
+// definition that is placed there is on its way.
+func (e *Engine) missing(m *member, gvk schema.GroupVersionKind) string {
+	lacks := m.lacks(gvk)
+	if lacks == "" {
+		return ""
+	}
+	if b := e.bindings.get(e.definitionOf(gvk.GroupKind())); b != nil && slices.Contains(clusterNames(b.Spec.Clusters), m.name) {
+		return ""
+	}
+	return lacks
+}
+
+// definitionOf is the definition that a kind would have, if it has one.
+func (e *Engine) definitionOf(gk schema.GroupKind) marks.Key {
+	key := marks.Key{GroupVersionKind: crdKind.WithVersion("v1")}
+	if w := e.kindOf(gk); w != nil {
+		key.Name = w.resource + "." + gk.Group
+	}
+	return key
+}
+
+// enqueueDefined looks again at the objects of a definition that has moved.
+func (e *Engine) enqueueDefined(key marks.Key) {
+	if key.GroupKind() == crdKind {
+		e.enqueueWhere(func(w *kindWatch) bool { return w.resource+"."+w.Group == key.Name })
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -178,7 +179,7 @@ func (m *member) update(c Member) bool {
 		m.fence.ours.Store(false)
 		m.wg.Go(func() { m.greet(m.ctx) })
 	}
-	return old.Ready != c.Ready || !maps.Equal(old.Labels, c.Labels) || old.Region != c.Region || old.Provider != c.Provider ||
+	return old.Ready != c.Ready || !reflect.DeepEqual(old.Served, c.Served) || !maps.Equal(old.Labels, c.Labels) || old.Region != c.Region || old.Provider != c.Provider ||
 		!slices.Equal(old.Zones, c.Zones) || !slices.EqualFunc(old.Taints, c.Taints, func(a, b taint) bool { return a.MatchTaint(&b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded) })
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
@@ -177,6 +178,7 @@ func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now t
 	broken := 0
 	for _, m := range members {
 		c := m.cluster()
+		c.Lacks = e.missing(m, schema.FromAPIVersionAndKind(want.Resource.APIVersion, want.Resource.Kind))
 		if request != nil {
 			c.Available = placement.Room(m.info().Free, request)
 		}

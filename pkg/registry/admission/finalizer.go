@@ -75,6 +75,7 @@ func (t templateFinalizer) Admit(_ context.Context, a admission.Attributes, _ ad
 	if a.GetOperation() == admission.Update {
 		if old, err := meta.Accessor(a.GetOldObject()); err == nil && !byEngine(a) {
 			keepClaim(obj, old)
+			keepFinalizer(obj, old)
 		}
 		return nil
 	}
@@ -121,6 +122,14 @@ func byEngine(a admission.Attributes) bool {
 // keepClaim leaves a claim as it was before a write.
 func keepClaim(obj, old metav1.Object) {
 	setClaim(obj, old.GetLabels(), old.GetAnnotations())
+}
+
+// keepFinalizer: a client that replaces a template as a whole knows nothing of our
+// finalizer. Taking it away would be put right by another write, every time.
+func keepFinalizer(obj, old metav1.Object) {
+	if old.GetDeletionTimestamp() == nil && slices.Contains(old.GetFinalizers(), marks.Finalizer) && !slices.Contains(obj.GetFinalizers(), marks.Finalizer) {
+		obj.SetFinalizers(append(slices.Clone(obj.GetFinalizers()), marks.Finalizer))
+	}
 }
 
 // setClaim brings the marks of a claim, and nothing else, to those of others.

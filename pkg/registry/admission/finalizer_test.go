@@ -48,3 +48,32 @@ func TestTemplateFinalizer(t *testing.T) {
 		}
 	}
 }
+
+// A client that replaces a template as a whole does not take our finalizer away,
+// as that would be put back with every sync; a template that is going lets it go.
+func TestTemplateFinalizerStays(t *testing.T) {
+	now := metav1.Now()
+	for name, c := range map[string]struct {
+		deleting *metav1.Time
+		old, new []string
+		manager  string
+		want     []string
+	}{
+		"replaced":        {old: []string{"a", marks.Finalizer}, new: []string{"a"}, want: []string{"a", marks.Finalizer}},
+		"never there":     {old: []string{"a"}, new: nil},
+		"kept":            {old: []string{marks.Finalizer}, new: []string{marks.Finalizer}, want: []string{marks.Finalizer}},
+		"being deleted":   {deleting: &now, old: []string{marks.Finalizer}, new: nil},
+		"by the engine":   {manager: marks.Manager, old: []string{marks.Finalizer}, new: nil},
+		"others may come": {old: []string{marks.Finalizer}, new: []string{"b"}, want: []string{"b", marks.Finalizer}},
+	} {
+		var f TemplateFinalizer
+		plugin := templateFinalizer{admission.NewHandler(admission.Update), &f}
+		old := &core.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", Finalizers: c.old, DeletionTimestamp: c.deleting}}
+		obj := &core.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x", Finalizers: c.new, DeletionTimestamp: c.deleting}}
+		a := admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "a", "x",
+			schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "", admission.Update, &metav1.UpdateOptions{FieldManager: c.manager}, false, nil)
+		if err := plugin.Admit(t.Context(), a, nil); err != nil || !slices.Equal(obj.GetFinalizers(), c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, obj.GetFinalizers(), err, c.want)
+		}
+	}
+}
