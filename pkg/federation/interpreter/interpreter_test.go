@@ -423,3 +423,18 @@ func TestLimitsAreNamed(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestUnasked(t *testing.T) {
+	c := custom("c", time.Time{}, configv1alpha1.CustomizationRules{ReplicaResource: script("x"), HealthInterpretation: script("x"), ReplicaRevision: script("x")})
+	if got := Unasked(c); got != nil {
+		t.Fatalf("of a user's kind: %q", got)
+	}
+	c.Spec.Target = configv1alpha1.CustomizationTarget{APIVersion: "apps/v1", Kind: "Deployment"}
+	want := []string{
+		"spec.customizations.replicaResource is not asked: replicas of a Deployment are divided by what is built in",
+		"spec.customizations.replicaRevision is not asked: replicas of a Deployment are divided by what is built in",
+	}
+	if got := Unasked(c); !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %q", got)
+	}
+}

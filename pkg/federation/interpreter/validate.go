@@ -51,6 +51,27 @@ func (v *Validator) Validate(ctx context.Context, c *Customization, others []*Cu
 	return errs
 }
 
+// counted are the kinds whose replicas are the engine's, with their rollouts and
+// autoscalers.
+var counted = map[schema.GroupKind]bool{
+	{Group: "apps", Kind: "Deployment"}: true, {Group: "apps", Kind: "StatefulSet"}: true,
+	{Group: "apps", Kind: "ReplicaSet"}: true, {Kind: "ReplicationController"}: true,
+}
+
+// Unasked says which scripts of a customization are not asked, and why.
+func Unasked(c *Customization) []string {
+	if !counted[Target(c).GroupKind()] {
+		return nil
+	}
+	var out []string
+	for _, s := range scriptsOf(&c.Spec.Customizations) {
+		if s.operation == GetReplicas || s.operation == ReviseReplica {
+			out = append(out, fmt.Sprintf("spec.customizations.%s is not asked: replicas of a %s are divided by what is built in", s.field, c.Spec.Target.Kind))
+		}
+	}
+	return out
+}
+
 // answers names another customization for the same operation of the same kind.
 func answers(c *Customization, op Operation, others []*Customization) string {
 	for _, o := range others {

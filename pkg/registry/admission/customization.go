@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/dynamic"
 
 	configv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/config/v1alpha1"
@@ -80,6 +81,9 @@ func (c *customization) Validate(ctx context.Context, a admission.Attributes, _ 
 	}
 	if errs := c.validator.Validate(ctx, object, others); len(errs) > 0 {
 		return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
+	}
+	for _, text := range interpreter.Unasked(object) {
+		warning.AddWarning(ctx, "", text)
 	}
 	return nil
 }
