@@ -168,6 +168,14 @@ func TestMentions(t *testing.T) {
 			t.Errorf("%q is not found", text)
 		}
 	}
+	const uid = "3f2504e0-4f89-41d3-9a0c-0305e82c3301" // the text of a label is written as the UID before it
+	labelled := newPacker().Pack([]*cache.Object{
+		{Key: cache.Key{Name: "a"}, UID: uid, Body: cache.Bytes{}},
+		{Key: cache.Key{Name: "b"}, Labels: compact.MakeLabels([]wire.Pair{{Key: "controller-uid", Value: uid}}), Body: cache.Bytes{}},
+	})
+	if !labelled.Mentions([][]string{{uid}}) {
+		t.Error("a UID is not found")
+	}
 	if b.Mentions([][]string{{"missing", "also missing"}}) || b.Mentions([][]string{{"web"}, {"missing"}}) || !b.Mentions(nil) {
 		t.Error("what is missing is found")
 	}

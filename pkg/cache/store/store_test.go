@@ -325,6 +325,37 @@ func TestPackedBesideWriter(t *testing.T) {
 	wg.Wait()
 }
 
+// TestRestoreKeepsNothing: what is read from a file is read into one buffer, and
+// nothing that is kept refers to it.
+func TestRestoreKeepsNothing(t *testing.T) {
+	w := newWriter(Limits{Bytes: 1 << 20, Age: time.Minute})
+	for i := range 100 {
+		w.set(fmt.Sprintf("k%03d", i), 10)
+	}
+	w.PackAll()
+	dump := w.Dump()
+	restored := newWriter(Limits{Bytes: 1 << 20, Age: time.Minute})
+	r := restored.Restore(dump.Head, dump.From)
+	frames := 0
+	if err := dump.Objects(func(b []byte) error {
+		frames++
+		err := r.Objects(b)
+		for i := range b {
+			b[i] = 'x'
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.Done(dump.Head, dump.Head+1, nil)
+	if got, want := keys(restored.Present()), keys(w.Present()); got != want || frames < 2 {
+		t.Errorf("%d frames: %s instead of %s", frames, got, want)
+	}
+	if n := restored.Stats().Objects; len(n) != 1 || n["m"] != 100 {
+		t.Errorf("objects %v", n)
+	}
+}
+
 func BenchmarkFanOut(b *testing.B) {
 	w := newWriter(DefaultLimits)
 	cursors := make([]*Cursor, 1000)
