@@ -51,6 +51,7 @@ func TestGitOps(t *testing.T) {
 		"flux":               {fluxMarks, "kustomize.toolkit.fluxcd.io/name=shop,kustomize.toolkit.fluxcd.io/namespace=flux-system", []string{"apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ns := labtest.Namespace(t, hub)
 			manifest := shop(ns, c.marks)
 			create := c.sync
