@@ -158,7 +158,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	wg.Go(func() { e.fence.awaitAcceptances(ctx) })
 	wg.Go(func() { e.breaker.run(ctx) })
 	wg.Go(func() { e.watchOrphans(ctx) })
-	e.primeNeeds()
+	e.primeNeeds() //nolint:contextcheck // scripts are bounded by the sandbox
 
 	e.mu.Lock()
 	e.running = true

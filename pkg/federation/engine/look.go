@@ -192,14 +192,14 @@ func (m *member) rewatch(ctx context.Context, k kind) {
 	if former == nil {
 		return
 	}
-	fresh, err := m.newWatch(k)
+	fresh, err := m.newWatch(k) //nolint:contextcheck // scripts are bounded by the sandbox
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Copies cannot be watched", "kind", k.Kind)
 		return
 	}
 	m.wg.Go(func() { fresh.informer.Run(fresh.ctx.Done()) })
 	m.wg.Go(func() {
-		if !cacheFilled(fresh.ctx, fresh.informer) {
+		if !cacheFilled(fresh.ctx, fresh.informer) { //nolint:contextcheck // the watch's own
 			return
 		}
 		m.mu.Lock()

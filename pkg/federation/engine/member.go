@@ -280,7 +280,7 @@ func (m *member) watch(ctx context.Context, k kind) {
 	if m.watches[k.GroupKind()] != nil {
 		return
 	}
-	w, err := m.newWatch(k)
+	w, err := m.newWatch(k) //nolint:contextcheck // scripts are bounded by the sandbox
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Copies cannot be watched", "kind", k.Kind)
 		return

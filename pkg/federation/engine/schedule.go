@@ -163,9 +163,6 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if _, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
 		return nil
 	}
-	if err := e.countReplicas(ctx, key, t, &s); err != nil {
-		return err
-	}
 	d, b, err := e.decideAndRecord(ctx, key, t, b, s)
 	if err != nil || d == nil {
 		return err
@@ -209,11 +206,14 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 // decideAndRecord decides, and records what is decided. One at a time those
 // whose groups look at each other's clusters.
 func (e *Engine) decideAndRecord(ctx context.Context, key marks.Key, t *template, b *binding, s shape) (*decision, *binding, error) {
-	want, d := e.decide(key, t, b, s)
+	if err := e.countReplicas(ctx, key, t, &s); err != nil {
+		return nil, nil, err
+	}
+	want, d := e.decide(key, t, b, s) //nolint:contextcheck // scripts are bounded by the sandbox
 	if want != nil && want.WorkloadAffinityGroups != nil {
 		e.cohorts.Lock()
 		defer e.cohorts.Unlock()
-		want, d = e.decide(key, t, b, s)
+		want, d = e.decide(key, t, b, s) //nolint:contextcheck // scripts are bounded by the sandbox
 	}
 	if want == nil {
 		return nil, nil, nil

@@ -45,7 +45,7 @@ func (e *Engine) reconcileStatus(ctx context.Context, key marks.Key) error {
 	if d == nil || t.DeletionTimestamp != nil || d.uid != t.UID {
 		return nil
 	}
-	parts, problems, err := e.parts(key, t, d)
+	parts, problems, err := e.parts(key, t, d) //nolint:contextcheck // scripts are bounded by the sandbox
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (e *Engine) writeStatus(ctx context.Context, key marks.Key, t *template, d 
 			replicas = int32(n)
 		}
 	}
-	next := e.statusOf(key, t, u, aggregate.Input{
+	next := e.statusOf(key, t, u, aggregate.Input{ //nolint:contextcheck // scripts are bounded by the sandbox
 		Kind: key.GroupKind(), Generation: t.Generation, Replicas: replicas, Former: former,
 		Decided: d.content == t.content && d.generation == t.Generation, Problem: d.problem, Parts: parts,
 	}, problems)

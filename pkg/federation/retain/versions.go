@@ -1,6 +1,9 @@
 package retain
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // AddVersions makes a CustomResourceDefinition additive: versions that the
 // member's has and the template does not know stay, served as they were, so that
@@ -24,10 +27,7 @@ func AddVersions(desired, observed map[string]any) (kept []string) {
 			continue
 		}
 		version, _ := v.(map[string]any)
-		stays := make(map[string]any, len(version))
-		for field, value := range version {
-			stays[field] = value
-		}
+		stays := maps.Clone(version)
 		stays["storage"] = false
 		versions = append(versions, stays)
 		kept = append(kept, name)

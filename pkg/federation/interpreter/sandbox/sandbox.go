@@ -170,7 +170,7 @@ func (s *Sandbox) run(ctx context.Context, fn func(*machine) error) (err error) 
 	}
 	m := &machine{state: state, meter: newMeter(ctx, s.limits), lists: map[*lua.LTable]bool{}}
 	state.SetTop(0)
-	state.SetContext(m.meter)
+	state.SetContext(m.meter) //nolint:contextcheck // the meter wraps it
 	m.furnish(s.modules)
 	return fn(m)
 }
