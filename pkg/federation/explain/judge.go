@@ -334,12 +334,32 @@ func (f *Facts) drift(cluster string, rendered *unstructured.Unstructured) []str
 	}
 	var out []string
 	for _, d := range redacted(rendered, drift.Between(rendered.Object, c.Object.Object)) {
-		out = append(out, d.String())
+		if !decidedElsewhere(c.Object, d.Path) {
+			out = append(out, d.String())
+		}
 	}
 	if c.Object.GetAnnotations()[marks.Hold] != "" {
 		out = append(out, "the copy is on hold ("+marks.Hold+")")
 	}
 	return out
+}
+
+// divided are fields that the placement of other objects decides.
+var divided = map[schema.GroupKind][]string{
+	{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}: {"spec.minReplicas", "spec.maxReplicas"},
+	{Group: "policy", Kind: "PodDisruptionBudget"}:          {"spec.minAvailable", "spec.maxUnavailable"},
+}
+
+// decidedElsewhere: a value that the template does not decide is no difference:
+// bounds that are divided, and replicas that an autoscaler has set.
+func decidedElsewhere(have *unstructured.Unstructured, path string) bool {
+	path = strings.TrimPrefix(path, ".")
+	if slices.Contains(divided[have.GroupVersionKind().GroupKind()], path) {
+		return true
+	}
+	return path == "spec.replicas" && slices.ContainsFunc(have.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Subresource == "scale" && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:replicas"`)
+	})
 }
 
 func placementCluster(c *clusterv1alpha1.Cluster) placement.Cluster {

@@ -190,3 +190,23 @@ func TestPolicyInWords(t *testing.T) {
 		t.Fatal("a token Secret is never propagated")
 	}
 }
+
+func TestDecidedElsewhere(t *testing.T) {
+	scaled := object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {managedFields: [{manager: c, operation: Update, subresource: scale, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:replicas": {}}}}]}}`)
+	for _, c := range []struct {
+		object *unstructured.Unstructured
+		path   string
+		want   bool
+	}{
+		{scaled, "spec.replicas", true},
+		{scaled, "spec.paused", false},
+		{object(t, "{apiVersion: apps/v1, kind: Deployment}"), "spec.replicas", false},
+		{object(t, "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler}"), "spec.minReplicas", true},
+		{object(t, "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler}"), "spec.metrics", false},
+		{object(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget}"), "spec.maxUnavailable", true},
+	} {
+		if got := decidedElsewhere(c.object, c.path); got != c.want {
+			t.Errorf("%s of %s: %v", c.path, c.object.GetKind(), got)
+		}
+	}
+}

@@ -164,16 +164,12 @@ func TestBombs(t *testing.T) {
 	s := New(limits, nil)
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
 			got, err := run(t, s, body)
 			if name == "many results" && err == nil {
 				return // within the limits
 			}
 			if err == nil {
 				t.Fatalf("succeeded with %.100v", fmt.Sprint(got))
-			}
-			if took := time.Since(began); took > 8*time.Second {
-				t.Errorf("took %s: %v", took, err)
 			}
 		})
 	}
