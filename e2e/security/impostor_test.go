@@ -63,9 +63,6 @@ func newImpostor(m *lab.Member) (*impostor, error) {
 		act := i.act
 		i.mu.Unlock()
 		if act != nil && act(w, r) {
-			i.mu.Lock()
-			i.acted++
-			i.mu.Unlock()
 			return
 		}
 		relay.ServeHTTP(w, r)
@@ -89,6 +86,10 @@ func (i *impostor) misbehave(path string, act func(w http.ResponseWriter, r *htt
 		if !strings.Contains(r.URL.Path, path) {
 			return false
 		}
+		// Before it acts: it may not be done when its client is.
+		i.mu.Lock()
+		i.acted++
+		i.mu.Unlock()
 		act(w, r)
 		return true
 	}
