@@ -239,7 +239,7 @@ func TestWorkloadAffinity(t *testing.T) {
 `), "-n", ns, "apply", "-f", "-")
 	var all strings.Builder
 	for _, name := range []string{"a", "b", "c"} {
-		all.WriteString("---\n" + app(name, ", apart: x", "10m", 1))
+		all.WriteString("---\n" + app(name, ", apart: shop", "10m", 1))
 	}
 	kubectl(t, all.String(), "-n", ns, "apply", "-f", "-")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
@@ -252,11 +252,11 @@ func TestWorkloadAffinity(t *testing.T) {
 		}
 		return nil
 	})
-	kubectl(t, app("d", ", apart: x", "10m", 1), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("d", ", apart: shop", "10m", 1), "-n", ns, "apply", "-f", "-")
 	eventually(t, ns, "resourcebinding/d-deployment", reasonPath, "NoClusterFit")
 	all.Reset()
 	for _, name := range []string{"k", "l", "m", "n"} {
-		all.WriteString("---\n" + app(name, ", together: y", "10m", 1))
+		all.WriteString("---\n" + app(name, ", together: shop", "10m", 1))
 	}
 	kubectl(t, all.String(), "-n", ns, "apply", "-f", "-")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
