@@ -255,13 +255,13 @@ func TestWorkloadAffinity(t *testing.T) {
 	kubectl(t, app("d", ", apart: shop", "10m", 1), "-n", ns, "apply", "-f", "-")
 	eventually(t, ns, "resourcebinding/d-deployment", reasonPath, "NoClusterFit")
 	all.Reset()
-	for _, name := range []string{"k", "l", "m", "n"} {
+	for _, name := range []string{"p", "q", "r", "s"} {
 		all.WriteString("---\n" + app(name, ", together: shop", "10m", 1))
 	}
 	kubectl(t, all.String(), "-n", ns, "apply", "-f", "-")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 		clusters := map[string]bool{}
-		for _, name := range []string{"k", "l", "m", "n"} {
+		for _, name := range []string{"p", "q", "r", "s"} {
 			clusters[get(t, ns, "resourcebinding/"+name+"-deployment", targetsPath)] = true
 		}
 		if len(clusters) != 1 || clusters[""] {

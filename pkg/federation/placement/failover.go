@@ -91,6 +91,6 @@ func toleratedUntil(tolerations []corev1.Toleration, t *corev1.Taint) (end time.
 	return t.TimeAdded.Add(shortest), false
 }
 
-// FleetFails: when more than half of the clusters fail at once it is more
-// likely that the control plane is cut off, and nothing leaves any of them.
+// FleetFails says whether more than half of the clusters are broken: then it is
+// more likely that the control plane is cut off, and nothing leaves any of them.
 func FleetFails(broken, all int) bool { return 2*broken > all }

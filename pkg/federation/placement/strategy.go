@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -95,9 +96,7 @@ func (in *Input) parts(fit []candidate, m method) (parts map[string]int32, missi
 	left := f.to(int64(total), in.Fresh)
 	switch {
 	case left <= 0:
-		for cluster, n := range f.out {
-			parts[cluster] = n
-		}
+		maps.Copy(parts, f.out)
 		return parts, ""
 	case in.Overcommit || len(active) == 0:
 		return Divide(in.Replicas, in.shares(fit, m), in.UID, in.Fresh), ""

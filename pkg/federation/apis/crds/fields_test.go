@@ -33,8 +33,7 @@ func paths(t reflect.Type, at string, out map[string]bool) {
 }
 
 func fieldsOf(t reflect.Type, at string, out map[string]bool) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if options == "inline" {
 			fieldsOf(f.Type, at, out)

@@ -109,5 +109,5 @@ const (
 // RebalanceFailedReason is why a workload was not placed anew.
 type RebalanceFailedReason string
 
-// RebalanceObjectNotFound: the workload has no binding.
+// RebalanceObjectNotFound says that the workload has no binding.
 const RebalanceObjectNotFound RebalanceFailedReason = "ReferencedBindingNotFound"
