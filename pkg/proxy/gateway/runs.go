@@ -62,10 +62,10 @@ func (s *selection) mentioned() (all [][]string) {
 	}
 	requirements, _ := s.labels.Requirements()
 	for _, r := range requirements {
-		switch r.Operator() {
-		case apiselection.In, apiselection.Equals, apiselection.DoubleEquals:
+		op := r.Operator()
+		if op == apiselection.In || op == apiselection.Equals || op == apiselection.DoubleEquals {
 			all = append(all, r.ValuesUnsorted())
-		case apiselection.Exists:
+		} else if op == apiselection.Exists {
 			all = append(all, []string{r.Key()})
 		}
 	}

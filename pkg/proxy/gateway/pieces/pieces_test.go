@@ -33,6 +33,7 @@ func constant(text string) func([]byte) ([]byte, error) {
 }
 
 func never(t testing.TB) func([]byte) ([]byte, error) {
+	t.Helper()
 	return func([]byte) ([]byte, error) {
 		t.Helper()
 		t.Error("a piece that is kept is made again")
