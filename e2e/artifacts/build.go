@@ -286,9 +286,12 @@ func (s Set) copyKwokConfig(ctx context.Context) error {
 	return nil
 }
 
-// EnsureProduct builds the product's binaries from the working tree. A command
-// whose folder holds no Go files is left out.
-func (s Set) EnsureProduct(ctx context.Context, logf Logf) error {
+// EnsureProduct builds the product's binaries from the working tree: those that
+// are named, or all.
+func (s Set) EnsureProduct(ctx context.Context, logf Logf, names ...string) error {
+	if len(names) == 0 {
+		names = []string{"multicluster-apiserver", "cluster-gateway"}
+	}
 	if err := os.MkdirAll(s.ProductDir, 0o755); err != nil {
 		return fmt.Errorf("product folder: %w", err)
 	}
@@ -297,14 +300,7 @@ func (s Set) EnsureProduct(ctx context.Context, logf Logf) error {
 		return err
 	}
 	defer unlock()
-	for _, name := range []string{"multicluster-apiserver", "cluster-gateway"} {
-		files, err := filepath.Glob(filepath.Join(s.Root, "cmd", name, "*.go"))
-		if err != nil {
-			return fmt.Errorf("product: %w", err)
-		}
-		if len(files) == 0 {
-			continue
-		}
+	for _, name := range names {
 		if err := s.buildProduct(ctx, name, logf); err != nil {
 			return err
 		}

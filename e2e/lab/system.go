@@ -74,7 +74,11 @@ func StartSystem(ctx context.Context, opts SystemOptions) (*System, error) {
 		return nil, err
 	}
 	if opts.Binary == "" {
-		if err := set.EnsureProduct(ctx, artifacts.Logf(opts.Logf)); err != nil {
+		programs := []string{endpointName}
+		if opts.GatewayFlags != nil {
+			programs = append(programs, "cluster-gateway")
+		}
+		if err := set.EnsureProduct(ctx, artifacts.Logf(opts.Logf), programs...); err != nil {
 			return nil, err
 		}
 		if !set.HasProduct(endpointName) {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -50,6 +51,7 @@ func TestOneReplicaSetPerRevision(t *testing.T) {
 
 func checkRevisions(d *appsv1.Deployment, sets []appsv1.ReplicaSet, pods []corev1.Pod) error {
 	var current types.UID
+	var selector labels.Selector
 	for _, s := range sets {
 		owner := metav1.GetControllerOf(&s)
 		if owner == nil || owner.UID != d.UID || s.Labels["isthmus.dev/cluster"] != "" {
@@ -57,6 +59,10 @@ func checkRevisions(d *appsv1.Deployment, sets []appsv1.ReplicaSet, pods []corev
 		}
 		if *s.Spec.Replicas > 0 {
 			current = s.UID
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(s.Spec.Selector); err != nil {
+				return err
+			}
 			if *s.Spec.Replicas != 3 || s.Status.ReadyReplicas != 3 || s.Annotations["deployment.kubernetes.io/revision"] != "3" {
 				return fmt.Errorf("current ReplicaSet: %d wanted, %d ready, %v", *s.Spec.Replicas, s.Status.ReadyReplicas, s.Annotations)
 			}
@@ -68,6 +74,9 @@ func checkRevisions(d *appsv1.Deployment, sets []appsv1.ReplicaSet, pods []corev
 	for _, p := range pods {
 		if owner := metav1.GetControllerOf(&p); p.DeletionTimestamp == nil && (owner == nil || owner.UID != current) {
 			return fmt.Errorf("Pod %s has the owner %v", p.Name, owner)
+		}
+		if p.DeletionTimestamp == nil && !selector.Matches(labels.Set(p.Labels)) {
+			return fmt.Errorf("Pod %s is not selected by %s: %v", p.Name, selector, p.Labels)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ declaration has no effect on what runs in the member, and is taken back with
 --undo.`,
 		Example: `  multicluster-apiserver absent m2
   multicluster-apiserver absent m2 --undo`,
-		Args:         cobra.ExactArgs(1),
+		Args:         oneName,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setAbsent(cmd, &endpoint, args[0], !undo)

@@ -96,7 +96,7 @@ once and are not kept. The command can be interrupted and repeated.`,
   # Choose the context, and say where the cluster is
   multicluster-apiserver join eu-1 --member-kubeconfig ~/.kube/config --member-context eu \
     --region eu-central --zone eu-central-1a --labels tier=prod`,
-		Args:         cobra.ExactArgs(1),
+		Args:         oneName,
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

@@ -81,8 +81,10 @@ administrator's access.`,
 
 func (o *kubeconfigOptions) validate() error {
 	switch {
-	case (o.user == "") == (o.cluster == ""):
-		return errors.New("one of --user and --cluster is needed")
+	case o.user == "" && o.cluster == "":
+		return errors.New("--user NAME (a user of the endpoint) or --cluster NAME (straight to a member) is needed")
+	case o.user != "" && o.cluster != "":
+		return errors.New("--user and --cluster exclude each other: one is a user of the endpoint, the other leads straight to a member")
 	case o.cluster != "" && (len(o.groups) > 0 || o.namespace != ""):
 		return errors.New("--group and --namespace belong to --user")
 	case o.identity != "" && o.identity != "apply" && o.identity != "read":

@@ -1,6 +1,10 @@
 package app
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 // subcommands are the operator's tools, in the order of the help text.
 func subcommands() []*cobra.Command {
@@ -8,4 +12,15 @@ func subcommands() []*cobra.Command {
 		newJoinCommand(), newUnjoinCommand(), newAbsentCommand(), newKubeconfigCommand(), newRestoreCommand(), newBreakerCommand(), newOrphansCommand(),
 		newAdoptCommand(), newReleaseCommand(), newExplainCommand(),
 	}
+}
+
+// oneName wants the name of a Cluster.
+func oneName(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("the NAME of the Cluster is missing: %s", cmd.UseLine())
+	case len(args) > 1:
+		return fmt.Errorf("one NAME of a Cluster is wanted, not %d: %s", len(args), cmd.UseLine())
+	}
+	return nil
 }

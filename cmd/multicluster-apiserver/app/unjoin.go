@@ -39,7 +39,7 @@ printed. The command can be interrupted and repeated.`,
 
   # Also delete the workloads that were propagated to it
   multicluster-apiserver unjoin m3 --delete-workloads`,
-		Args:         cobra.ExactArgs(1),
+		Args:         oneName,
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/utils/dump"
 )
 
 // Labels under which the members' controllers and kubectl know a revision of a
@@ -72,10 +71,5 @@ func daemonSetHash(data []byte, collisions int) (string, error) {
 	if err := json.Unmarshal(data, &holder); err != nil {
 		return "", fmt.Errorf("pod template: %w", err)
 	}
-	h := fnv.New32a()
-	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(holder.Spec.Template))
-	if collisions > 0 {
-		_, _ = h.Write([]byte{byte(collisions), byte(collisions >> 8), 0, 0, 0, 0, 0, 0})
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10)), nil
+	return hashTemplate(&holder.Spec.Template, collisions), nil
 }

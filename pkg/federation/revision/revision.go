@@ -11,15 +11,16 @@ package revision
 
 import (
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/dump"
 )
 
 // Names of the deployment controller's conventions, which clients read.
@@ -31,18 +32,31 @@ const (
 // defaultHistoryLimit is what the API defaults revisionHistoryLimit to.
 const defaultHistoryLimit = 10
 
-// Hash names a pod template. Equal templates have equal hashes; the encoding
-// of a map in JSON is sorted.
+// Hash names a pod template, as the deployment controller of Kubernetes does it
+// (controller.ComputeHash, without a count of collisions). Where a member runs the
+// template as it is, its Pods carry the same hash in their labels, so that the
+// selector of the control plane's ReplicaSet selects them.
 func Hash(podTemplate map[string]any) (string, error) {
 	raw, err := json.Marshal(podTemplate)
 	if err != nil {
 		return "", fmt.Errorf("pod template: %w", err)
 	}
-	h := fnv.New64a()
-	_, _ = h.Write(raw)
-	var sum [8]byte
-	binary.BigEndian.PutUint64(sum[:], h.Sum64())
-	return rand.SafeEncodeString(strconv.FormatUint(binary.BigEndian.Uint64(sum[:])>>16, 10)), nil
+	var typed corev1.PodTemplateSpec
+	if err := json.Unmarshal(raw, &typed); err != nil {
+		return "", fmt.Errorf("pod template: %w", err)
+	}
+	return hashTemplate(&typed, 0), nil
+}
+
+// hashTemplate is fnv-1a over the dump of the template and the count of
+// collisions.
+func hashTemplate(t *corev1.PodTemplateSpec, collisions int) string {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%v", dump.ForHash(*t))
+	if collisions > 0 {
+		_, _ = h.Write([]byte{byte(collisions), byte(collisions >> 8), 0, 0, 0, 0, 0, 0})
+	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
 // Deployment is what revisions depend on.
