@@ -3,14 +3,16 @@ package engine
 import (
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/isthmus-dev/isthmus/pkg/federation/aggregate"
+	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/dependencies"
 	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
@@ -92,27 +94,31 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// A binding does not grow beyond what etcd takes, however many copies there are.
-func TestAggregatedIsBounded(t *testing.T) {
-	part := aggregate.Part{Cluster: "m1", Applied: true, Health: interpreter.Healthy, Status: map[string]any{"b": int64(1), "a": "x"}}
-	got, err := aggregatedOf([]aggregate.Part{part, {Cluster: "m2", StaleSince: "now", Health: interpreter.Healthy}}, map[string]string{"m2": "unreachable"})
-	if err != nil || len(got) != 2 || string(got[0].Status.Raw) != `{"a":"x","b":1}` || !got[0].Applied || got[0].Health != interpreter.Healthy {
-		t.Fatalf("got %+v, %v", got, err)
+// A binding says of each copy whether it is there and well, and holds none of
+// its status.
+func TestAggregatedHoldsNoStatus(t *testing.T) {
+	parts := []aggregate.Part{
+		{Cluster: "m1", Applied: true, Health: interpreter.Healthy, Status: map[string]any{"replicas": int64(1)}},
+		{Cluster: "m2", StaleSince: "now", Health: interpreter.Healthy},
 	}
-	if got[1].Health != interpreter.Unknown || got[1].AppliedMessage != "unreachable" {
-		t.Fatalf("an unreachable copy: %+v", got[1])
+	problems := map[string]string{"m2": "unreachable"}
+	var status workv1alpha2.ResourceBindingStatus
+	if !showAggregated(&status, parts, problems) {
+		t.Fatal("nothing is to be written")
 	}
-	other, _ := aggregatedOf([]aggregate.Part{part}, nil)
-	other[0].Status.Raw = []byte(`{"b": 1, "a": "x"}`)
-	if !sameItems(got[:1], other) {
-		t.Fatal("the order of keys is no difference")
+	want := []workv1alpha2.AggregatedStatusItem{
+		{ClusterName: "m1", Applied: true, Health: interpreter.Healthy},
+		{ClusterName: "m2", AppliedMessage: "unreachable", Health: interpreter.Unknown},
 	}
-	other[0].Status.Raw = []byte(`{"b": 2, "a": "x"}`)
-	if sameItems(got[:1], other) {
-		t.Fatal("another status is a difference")
+	if diff := cmp.Diff(want, status.AggregatedStatus); diff != "" {
+		t.Error(diff)
 	}
-	part.Status = map[string]any{"text": strings.Repeat("x", largestAggregated)}
-	if got, err = aggregatedOf([]aggregate.Part{part}, nil); err != nil || got[0].Status != nil || !got[0].Applied {
-		t.Fatalf("got %+v, %v", got, err)
+	parts[0].Status["replicas"] = int64(2)
+	if showAggregated(&status, parts, problems) {
+		t.Error("another status of a copy is written to the binding")
+	}
+	parts[0].Health = interpreter.Unhealthy
+	if !showAggregated(&status, parts, problems) {
+		t.Error("a copy that is no longer well is not shown")
 	}
 }

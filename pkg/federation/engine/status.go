@@ -30,7 +30,6 @@ type statusMemo struct {
 	at        time.Time
 	revisions time.Time // when the ReplicaSets' counts were written
 	synced    int64     // generation for which complete propagation was told
-	items     time.Time // when the binding's aggregated status was written
 }
 
 // reconcileStatus makes the template's status of its copies'.
@@ -205,7 +204,7 @@ func (e *Engine) patchStatus(ctx context.Context, key marks.Key, t *template, pa
 		return fmt.Errorf("status of %s: %w", key, err)
 	}
 	e.setMemo(key, func(m *statusMemo) {
-		*m = statusMemo{uid: t.UID, version: got.GetResourceVersion(), status: next, at: time.Now(), revisions: m.revisions, synced: m.synced, items: m.items}
+		*m = statusMemo{uid: t.UID, version: got.GetResourceVersion(), status: next, at: time.Now(), revisions: m.revisions, synced: m.synced}
 	})
 	return nil
 }
@@ -351,11 +350,7 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	if r := b.Spec.RescheduleTriggeredAt; status.LastScheduledTime == nil || r != nil && r.After(status.LastScheduledTime.Time) {
 		status.LastScheduledTime, changed = new(metav1.Now()), true
 	}
-	shown, err := e.showAggregated(key, t, status, parts, problems)
-	if err != nil {
-		return err
-	}
-	if !changed && !shown {
+	if shown := showAggregated(status, parts, problems); !changed && !shown {
 		return nil
 	}
 	if err := e.bindings.storeStatus(ctx, key, b, *status); err != nil {

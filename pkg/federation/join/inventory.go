@@ -102,8 +102,8 @@ func (j *join) printUnmanaged(ctx context.Context) error {
 	}
 	j.say("joined; it runs workloads that are not managed, and they stay as they are:")
 	text := append(inv.lines(),
-		"To adopt one, with its Pods as they are: create the same object through the endpoint, selected by a",
-		"PropagationPolicy for this cluster that says conflictResolution: Overwrite. See docs/clusters.md.")
+		"To adopt one, with its Pods as they are, see first what would change:",
+		fmt.Sprintf("  multicluster-apiserver adopt --cluster %s -n NAMESPACE [KIND/NAME] --dry-run", j.Name))
 	if _, err := fmt.Fprintln(j.Out, strings.Join(text, "\n")); err != nil {
 		return fmt.Errorf("output: %w", err)
 	}

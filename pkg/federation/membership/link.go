@@ -364,7 +364,7 @@ func (l *link) confirm(ctx context.Context) error {
 	read.probe.forget()
 	obs := read.probe.identity(ctx)
 	if obs.verdict != VerdictReady {
-		return fmt.Errorf("cluster %q cannot be recognised: %s: %s", l.name, obs.verdict.Reason(), obs.message)
+		return fmt.Errorf("whether it is still the cluster that joined is not known: %s: %s", obs.verdict.Reason(), obs.message)
 	}
 	l.judge(obs, epoch)
 	if _, _, blocked := l.trust.state(); blocked != nil {
