@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/utils/ptr"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
@@ -124,7 +123,7 @@ func keepSchedulingSuspension(want *workv1alpha2.ResourceBindingSpec, b *binding
 	if want.Suspension == nil {
 		want.Suspension = &workv1alpha2.Suspension{}
 	}
-	want.Suspension.Scheduling = ptr.To(*b.Spec.Suspension.Scheduling)
+	want.Suspension.Scheduling = new(*b.Spec.Suspension.Scheduling)
 }
 
 // groupsOf are the affinity groups that a template's labels put it in.

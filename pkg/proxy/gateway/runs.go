@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"iter"
+	"slices"
 
 	apiselection "k8s.io/apimachinery/pkg/selection"
 
@@ -54,6 +55,9 @@ func (s *selection) takes(p cache.Pack) bool {
 	return ok && namespace == s.namespace
 }
 
+// valuesWanted are the operators for which an object has one of the values.
+var valuesWanted = []apiselection.Operator{apiselection.In, apiselection.Equals, apiselection.DoubleEquals}
+
 // mentioned lists texts of which an object that matches has one of each: values
 // of its labels and fields, or its name.
 func (s *selection) mentioned() (all [][]string) {
@@ -62,10 +66,10 @@ func (s *selection) mentioned() (all [][]string) {
 	}
 	requirements, _ := s.labels.Requirements()
 	for _, r := range requirements {
-		op := r.Operator()
-		if op == apiselection.In || op == apiselection.Equals || op == apiselection.DoubleEquals {
+		if slices.Contains(valuesWanted, r.Operator()) {
 			all = append(all, r.ValuesUnsorted())
-		} else if op == apiselection.Exists {
+		}
+		if r.Operator() == apiselection.Exists {
 			all = append(all, []string{r.Key()})
 		}
 	}
