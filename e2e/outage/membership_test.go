@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
@@ -127,13 +128,18 @@ func otherClusterReplacesObjects(t *testing.T) {
 	rv, _ := versions(t, mustAsk(t, labtest.Config(t, world.System), pods).body)
 	seen := mustWatch(t, labtest.Config(t, world.System), fmt.Sprintf("%s?watch=1&resourceVersion=%d", pods, rv))
 
-	leadM3(t, m4)
+	cluster, err := clusterObjects(t).Get(t.Context(), "m3", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := nestedString(cluster.Object, "spec", "id")
+	restore := leadM3(t, m4)
 	awaitCondition(t, time.Minute, "m3", "Ready", func(c condition) bool { return c.status == "False" && c.reason == "IdentityChanged" })
 	kubeSystem, err := labtest.Client(t, m4).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"id":%q}}`, kubeSystem.UID))
+	confirmM3(t, kubeSystem.UID)
 	seen.await(t, within(time.Minute), "DELETED of-m3", eventOf("DELETED", "of-m3"))
 	served(t, 30*time.Second, ns, "of-m4", "m3")
 	after := served(t, 10*time.Second, ns, "same", "m3")
@@ -143,6 +149,17 @@ func otherClusterReplacesObjects(t *testing.T) {
 	if before.UID == after.UID {
 		t.Errorf("same is served with the UID %s of the cluster before", after.UID)
 	}
+	// As it was, so that leaving finds what joining has made.
+	restore()
+	confirmM3(t, types.UID(id))
+	awaitLive(t, "m3")
+	served(t, 30*time.Second, ns, "of-m3", "m3")
+}
+
+// confirmM3 says which cluster has the name m3 now.
+func confirmM3(t testing.TB, id types.UID) {
+	t.Helper()
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "patch", "cluster", "m3", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"id":%q}}`, id))
 }
 
 func setSecret(t testing.TB, name string, data map[string][]byte) {
