@@ -212,7 +212,7 @@ func runPod(t testing.TB, m *lab.Member, ns, name string) *corev1.Pod {
 		t.Fatalf("Pod %s/%s in %s: %v", ns, name, m.Name(), err)
 	}
 	var pod *corev1.Pod
-	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
+	labtest.Eventually(t, within(90*time.Second), func(ctx context.Context) error {
 		var err error
 		if pod, err = pods.Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
