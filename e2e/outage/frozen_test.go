@@ -69,8 +69,9 @@ func TestFrozenMemberDelaysNobody(t *testing.T) {
 	t.Run("watches", func(t *testing.T) { frozenWatches(t, config, ns) })
 	t.Run("logs", func(t *testing.T) {
 		res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "-n", ns, "logs", "b")
-		if res.Code == 0 || !strings.Contains(res.Err, "m2") || res.Took > within(10*time.Second) {
-			t.Errorf("logs of a Pod of the frozen member: exit %d after %s, %q; want a failure within 10 s that names m2", res.Code, res.Took, res.Err)
+		if res.Code == 0 || !strings.Contains(res.Err, "m2") || res.Took > within(30*time.Second) {
+			// kubectl tries again on its own, and each try may wait 5 s for the member.
+			t.Errorf("logs of a Pod of the frozen member: exit %d after %s, %q; want a failure within 30 s that names m2", res.Code, res.Took, res.Err)
 		}
 	})
 	t.Run("goroutines", func(t *testing.T) { watchesLeaveNothing(t, config, pods) })
