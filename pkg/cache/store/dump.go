@@ -144,10 +144,6 @@ const maxGaps = 64
 func (s *Store) Gaps() []Gap {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.gapsLocked()
-}
-
-func (s *Store) gapsLocked() []Gap {
 	for i, g := range s.gaps {
 		if g.Before > s.log.from {
 			return slices.Clone(s.gaps[i:])

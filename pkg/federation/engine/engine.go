@@ -26,6 +26,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/reconcile"
 )
 
 // Engine propagates. Make it with New, start it with Run.
@@ -440,20 +441,8 @@ func (e *Engine) enqueueWhere(match func(*kindWatch) bool) {
 
 // work serves a queue until it is shut down.
 func work(ctx context.Context, q workqueue.TypedRateLimitingInterface[marks.Key], what string, fn func(context.Context, marks.Key) error) {
-	for {
-		key, quit := q.Get()
-		if quit {
-			return
-		}
-		err := fn(ctx, key)
-		switch {
-		case err == nil:
-			q.Forget(key)
-		case ctx.Err() == nil:
-			klog.FromContext(ctx).V(1).Info("Retrying", "queue", what, "key", key.String(), "err", err)
-			retries.WithLabelValues(what).Inc()
-			q.AddRateLimited(key)
-		}
-		q.Done(key)
-	}
+	reconcile.Serve(ctx, q, fn, func(key marks.Key, err error) {
+		klog.FromContext(ctx).V(1).Info("Retrying", "queue", what, "key", key.String(), "err", err)
+		retries.WithLabelValues(what).Inc()
+	})
 }

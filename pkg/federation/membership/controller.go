@@ -23,6 +23,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/client"
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/reconcile"
 )
 
 const workers = 4
@@ -229,24 +230,11 @@ func (c *Controller) SetCacheSynced(name string, synced bool, message string) {
 }
 
 func (c *Controller) work(ctx context.Context) {
-	for {
-		name, quit := c.queue.Get()
-		if quit {
-			return
-		}
-		err := c.reconcile(ctx, name)
-		switch {
-		case err == nil:
-			c.queue.Forget(name)
-		case ctx.Err() != nil:
-		case apierrors.IsConflict(err):
-			c.queue.AddRateLimited(name)
-		default:
+	reconcile.Serve(ctx, c.queue, c.reconcile, func(name string, err error) {
+		if !apierrors.IsConflict(err) {
 			klog.FromContext(ctx).Error(err, "Cluster not reconciled, will retry", "cluster", name)
-			c.queue.AddRateLimited(name)
 		}
-		c.queue.Done(name)
-	}
+	})
 }
 
 func (c *Controller) onCluster() cache.ResourceEventHandler {

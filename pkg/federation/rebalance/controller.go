@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -23,6 +21,7 @@ import (
 
 	appsv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/apps/v1alpha1"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
+	"github.com/isthmus-dev/isthmus/pkg/federation/reconcile"
 )
 
 // Manager is the field manager of what is written.
@@ -59,28 +58,10 @@ func Run(ctx context.Context, controlPlane *rest.Config) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.informer.HasSynced) {
 		return nil
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { c.work(ctx) })
-	<-ctx.Done()
-	c.queue.ShutDown()
-	wg.Wait()
+	reconcile.Run(ctx, c.queue, c.reconcile, func(name string, err error) {
+		klog.FromContext(ctx).Error(err, "A WorkloadRebalancer is not done yet", "name", name)
+	})
 	return nil
-}
-
-func (c *controller) work(ctx context.Context) {
-	for {
-		name, quit := c.queue.Get()
-		if quit {
-			return
-		}
-		if err := c.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "A WorkloadRebalancer is not done yet", "name", name)
-			c.queue.AddRateLimited(name)
-		} else {
-			c.queue.Forget(name)
-		}
-		c.queue.Done(name)
-	}
 }
 
 func (c *controller) reconcile(ctx context.Context, name string) error {
@@ -88,16 +69,9 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	if err != nil || !found {
 		return err
 	}
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("unexpected %T", obj)
-	}
-	r := &appsv1alpha1.WorkloadRebalancer{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, r); err != nil {
-		return fmt.Errorf("WorkloadRebalancer %s: %w", name, err)
-	}
-	if r.DeletionTimestamp != nil {
-		return nil
+	r, err := reconcile.As[appsv1alpha1.WorkloadRebalancer](obj)
+	if err != nil || r.DeletionTimestamp != nil {
+		return err
 	}
 	if end, ends := End(r); ends {
 		return c.end(ctx, r, time.Until(end))
@@ -182,8 +156,8 @@ func find(ctx context.Context, bindings dynamic.ResourceInterface, w appsv1alpha
 			return nil, err
 		}
 		for i := range list.Items {
-			b := &workv1alpha2.ResourceBinding{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, b); err != nil {
+			b, err := reconcile.As[workv1alpha2.ResourceBinding](&list.Items[i])
+			if err != nil {
 				return nil, err
 			}
 			gv, err := schema.ParseGroupVersion(b.Spec.Resource.APIVersion)

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -23,6 +21,7 @@ import (
 
 	clusterv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/reconcile"
 )
 
 // Manager is the field manager of the taints.
@@ -65,11 +64,9 @@ func Run(ctx context.Context, controlPlane *rest.Config) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.clusters.HasSynced, c.policies.HasSynced) {
 		return nil
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { c.work(ctx) })
-	<-ctx.Done()
-	c.queue.ShutDown()
-	wg.Wait()
+	reconcile.Run(ctx, c.queue, c.reconcile, func(name string, err error) {
+		klog.FromContext(ctx).Error(err, "The taints of a cluster are not as they should be", "cluster", name)
+	})
 	return nil
 }
 
@@ -85,34 +82,18 @@ func (c *controller) enqueueAll() {
 	}
 }
 
-func (c *controller) work(ctx context.Context) {
-	for {
-		name, quit := c.queue.Get()
-		if quit {
-			return
-		}
-		if err := c.reconcile(ctx, name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The taints of a cluster are not as they should be", "cluster", name)
-			c.queue.AddRateLimited(name)
-		} else {
-			c.queue.Forget(name)
-		}
-		c.queue.Done(name)
-	}
-}
-
 func (c *controller) reconcile(ctx context.Context, name string) error {
 	obj, found, err := c.clusters.GetStore().GetByKey(name)
 	if err != nil || !found {
 		return err
 	}
-	cluster, err := typed[clusterv1alpha1.Cluster](obj)
+	cluster, err := reconcile.As[clusterv1alpha1.Cluster](obj)
 	if err != nil || cluster.DeletionTimestamp != nil {
 		return err
 	}
 	var rules []policyv1alpha1.ClusterTaintPolicy
 	for _, obj := range c.policies.GetStore().List() {
-		p, err := typed[policyv1alpha1.ClusterTaintPolicy](obj)
+		p, err := reconcile.As[policyv1alpha1.ClusterTaintPolicy](obj)
 		if err != nil {
 			return err
 		}
@@ -142,16 +123,4 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 		return fmt.Errorf("taints of cluster %s: %w", name, err)
 	}
 	return problem
-}
-
-func typed[T any](obj any) (*T, error) {
-	out := new(T)
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("unexpected %T", obj)
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
-	}
-	return out, nil
 }
