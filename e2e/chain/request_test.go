@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,26 +55,8 @@ func ask(t testing.TB, config *rest.Config, method, path string, body []byte, he
 }
 
 func tryAsk(ctx context.Context, config *rest.Config, method, path string, body []byte, header ...string) (answer, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return answer{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(config.Host, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return answer{}, err
-	}
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // read to the end
-	data, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, data}, err
+	a, err := labtest.Request(ctx, config, method, path, body, header...)
+	return answer{a.Code, a.Header, a.Body}, err
 }
 
 func endpoint(t testing.TB) kubernetes.Interface { return labtest.Client(t, world.System) }

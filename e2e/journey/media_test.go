@@ -1,12 +1,11 @@
 package journey
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,35 +85,20 @@ func TestMediaTypesOfCustomResources(t *testing.T) {
 // not carried out.
 func postGadget(t *testing.T, config *rest.Config, body, contentType, accept string) string {
 	t.Helper()
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
 	method, path := http.MethodPost, "/apis/media.example.com/v1/namespaces/default/gadgets?dryRun=All"
 	if strings.Contains(contentType, "patch") {
 		method, path = http.MethodPatch, strings.Replace(path, "?", "/one?", 1)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, config.Host+path, bytes.NewReader([]byte(body)))
-	if err != nil {
+	res, err := labtest.Request(t.Context(), config, method, path, []byte(body), "Content-Type", contentType, "Accept", accept)
+	if err != nil && res.Code != 0 {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Accept", accept)
-	res, err := client.Do(req)
 	if err != nil { // a handler that gives up resets the stream
 		return "no answer"
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end below
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var status metav1.Status
-	if err := json.Unmarshal(data, &status); err != nil && res.StatusCode < 300 {
-		t.Errorf("%s: %v in %.200q", contentType, err, data)
+	if err := json.Unmarshal(res.Body, &status); err != nil && res.Code < 300 {
+		t.Errorf("%s: %v in %.200q", contentType, err, res.Body)
 	}
-	return strings.Join([]string{res.Status, res.Header.Get("Content-Type"), string(status.Reason)}, " ")
+	return strings.Join([]string{strconv.Itoa(res.Code), res.Header.Get("Content-Type"), string(status.Reason)}, " ")
 }

@@ -1,11 +1,9 @@
 package journey
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -79,18 +77,13 @@ func TestEveryVerbOnASharedName(t *testing.T) {
 	waitServed(t, ns, "db-0")
 	waitServed(t, ns, "db-0.m2")
 	config := labtest.Config(t, world.System)
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
 	for _, name := range []string{"db-0.m2", "db-0"} {
 		owner, other := world.m1, world.m2
 		if strings.HasSuffix(name, ".m2") {
 			owner, other = other, owner
 		}
 		for _, v := range sharedVerbs() {
-			s := &sharedName{t: t, client: client, host: config.Host, ns: ns, name: name, owner: owner, other: other}
+			s := &sharedName{t: t, config: config, ns: ns, name: name, owner: owner, other: other}
 			s.check(v)
 		}
 	}
@@ -98,8 +91,7 @@ func TestEveryVerbOnASharedName(t *testing.T) {
 
 type sharedName struct {
 	t            *testing.T
-	client       *http.Client
-	host         string
+	config       *rest.Config
 	ns, name     string
 	owner, other *lab.Member
 }
@@ -113,26 +105,14 @@ func (s *sharedName) uid(m *lab.Member) types.UID {
 }
 
 func (s *sharedName) send(method, path, body, contentType string) (int, string) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.host+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	if contentType == "" {
 		contentType = "application/json"
 	}
-	req.Header.Set("Content-Type", contentType)
-	res, err := s.client.Do(req)
+	a, err := labtest.Request(s.t.Context(), s.config, method, path, []byte(body), "Content-Type", contentType)
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end below
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
-	}
-	return res.StatusCode, string(data)
+	return a.Code, string(a.Body)
 }
 
 func (s *sharedName) check(v sharedVerb) {
