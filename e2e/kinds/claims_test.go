@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
@@ -88,12 +89,17 @@ func TestSameClaimInTwoClusters(t *testing.T) {
 			return nil
 		})
 	}
-	claim, err := core.PersistentVolumeClaims(ns).Get(t.Context(), "data.m2", metav1.GetOptions{})
+	// The member's volume controller writes the claim as well.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		claim, err := core.PersistentVolumeClaims(ns).Get(t.Context(), "data.m2", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		claim.Annotations["seen"] = "yes"
+		_, err = core.PersistentVolumeClaims(ns).Update(t.Context(), claim, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	claim.Annotations["seen"] = "yes"
-	if _, err := core.PersistentVolumeClaims(ns).Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("update of a claim as it was read: %v", err)
 	}
 	patch := fmt.Appendf(nil, `{"spec":{"volumeName":%q},"metadata":{"annotations":{"seen":"twice"}}}`, volume+".m2")

@@ -85,6 +85,12 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	if r.divided {
 		there, _ = m.newest(key)
 	}
+	if there == nil || !there.owned {
+		// The watch may be behind our own write as well.
+		if there, err = m.examine(ctx, key, t, d, r); err != nil || there == errForeign {
+			return err
+		}
+	}
 	content, contested := true, false
 	if there != nil && there.owned {
 		switch {
@@ -103,8 +109,6 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 			m.queue.AddAfter(key, wait)
 			content, contested = false, true
 		}
-	} else if there, err = m.examine(ctx, key, t, d, r); err != nil || there == errForeign {
-		return err
 	}
 	if r.divided {
 		return m.applyInTurn(ctx, key, t, d, r, there, content, contested)
