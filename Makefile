@@ -96,7 +96,7 @@ clients: ## All of controller-runtime's own tests of its cache and client (FOCUS
 	cd e2e && CONTROLLER_RUNTIME=$(if $(PLAIN),plain,endpoint) FOCUS='$(FOCUS)' go test ./controllerruntime -count 1 -v -timeout $(E2E_TIMEOUT)
 
 .PHONY: skew
-skew: ## A member of Kubernetes v1.34.4 beside one of the present version (7 minutes the first time)
+skew: ## Members of Kubernetes v1.34, v1.35 and v1.36 beside one of the present version (20 minutes the first time)
 	@hack/prerequisites.sh e2e
 	cd e2e && SKEW=1 go test ./skew -count 1 -v -timeout $(E2E_TIMEOUT)
 
@@ -153,11 +153,15 @@ verify-mod: ## go.mod and go.sum of each module are tidy
 	@for module in $(MODULES); do \
 		echo "go mod tidy -diff in $$module"; \
 		(cd $$module && GOWORK=off go mod tidy -diff); \
+		for other in $$(cd $$module && ls v*.mod 2>/dev/null); do (cd $$module && GOWORK=off go mod tidy -diff -modfile $$other); done; \
 	done
 
 .PHONY: update-mod
 update-mod: ## go mod tidy in each module
-	@for module in $(MODULES); do (cd $$module && GOWORK=off go mod tidy); done
+	@for module in $(MODULES); do \
+		(cd $$module && GOWORK=off go mod tidy); \
+		for other in $$(cd $$module && ls v*.mod 2>/dev/null); do (cd $$module && GOWORK=off go mod tidy -modfile $$other); done; \
+	done
 
 .PHONY: verify-codegen
 verify-codegen: ## Generated code and CRDs are up to date

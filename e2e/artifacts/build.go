@@ -25,6 +25,7 @@ type target struct {
 	label   string // what progress lines call it
 	dir     string // module folder, relative to e2e
 	pkg     string
+	modfile string // another than go.mod
 	verb    string // "test" compiles a package's test; default "build"
 	ldflags string
 	links   []string // other names of the same binary
@@ -116,6 +117,9 @@ func (s Set) build(ctx context.Context, t target, logf Logf) error {
 		args := []string{"build", "-buildvcs=false"}
 		if t.verb == "test" {
 			args = []string{"test", "-c", "-buildvcs=false"}
+		}
+		if t.modfile != "" {
+			args = append(args, "-modfile", t.modfile)
 		}
 		if t.ldflags != "" {
 			args = append(args, "-ldflags", t.ldflags)

@@ -42,7 +42,7 @@ func sourceKey(dir string) (string, error) {
 		}
 		name := entry.Name()
 		source := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") ||
-			name == "go.mod" || name == "go.sum" || name == "package.json" || name == "package-lock.json"
+			strings.HasSuffix(name, ".mod") || strings.HasSuffix(name, ".sum") || name == "package.json" || name == "package-lock.json"
 		if entry.IsDir() || !source {
 			return nil
 		}

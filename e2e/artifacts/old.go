@@ -4,23 +4,34 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
-// OldKubernetesVersion is that of a member for tests of version skew.
-const OldKubernetesVersion = "v1.34.4"
+// OldKubernetesVersions are those of members for tests of version skew, the
+// oldest first: every one is a module file in skew/old.
+func OldKubernetesVersions() []string { return []string{"v1.34.4", "v1.35.4", "v1.36.3"} }
 
 // EnsureOldKubernetes builds the control plane of an older Kubernetes unless it
 // is there, and returns the folder of its programs.
-func (s Set) EnsureOldKubernetes(ctx context.Context, logf Logf) (string, error) {
+func (s Set) EnsureOldKubernetes(ctx context.Context, version string, logf Logf) (string, error) {
 	const dir = "skew/old"
+	known := OldKubernetesVersions()
+	at := slices.Index(known, version)
+	if at < 0 {
+		return "", fmt.Errorf("kubernetes %s is not one of %s", version, strings.Join(known, ", "))
+	}
 	key, err := sourceKey(filepath.Join(s.Root, "e2e", dir))
 	if err != nil {
 		return "", err
 	}
-	s.Dir = filepath.Join(filepath.Dir(s.Dir), OldKubernetesVersion+"-"+key)
+	s.Dir = filepath.Join(filepath.Dir(s.Dir), version+"-"+key)
 	t := target{
-		name: "kubernetes", label: "kubernetes " + OldKubernetesVersion, dir: dir, pkg: ".", ldflags: versionFlags(OldKubernetesVersion),
+		name: "kubernetes", label: "kubernetes " + version, dir: dir, pkg: ".", ldflags: versionFlags(version),
 		links: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}, hint: "about 6 minutes the first time on 2 cores",
+	}
+	if at > 0 {
+		t.modfile = version[:strings.LastIndexByte(version, '.')] + ".mod"
 	}
 	unlock, err := s.lock(ctx, logf)
 	if err != nil {

@@ -52,8 +52,9 @@ type Options struct {
 	// AuditPolicy replaces the default policy (YAML): Metadata of everything,
 	// RequestResponse of writes by the product's identities.
 	AuditPolicy string
-	// Old runs the control plane of artifacts.OldKubernetesVersion.
-	Old bool
+	// Kubernetes is an older version of the control plane, one of
+	// artifacts.OldKubernetesVersions; empty for artifacts.KubernetesVersion.
+	Kubernetes string
 	// APIServerFlags are added to those of the kube-apiserver.
 	APIServerFlags []string
 
@@ -136,8 +137,8 @@ func Start(ctx context.Context, opts Options) (*Member, error) {
 		return nil, err
 	}
 	programs := set.Dir
-	if opts.Old {
-		if programs, err = set.EnsureOldKubernetes(ctx, artifacts.Logf(opts.Logf)); err != nil {
+	if opts.Kubernetes != "" {
+		if programs, err = set.EnsureOldKubernetes(ctx, opts.Kubernetes, artifacts.Logf(opts.Logf)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,9 +1,9 @@
-// Package skew puts a member of an older Kubernetes beside one of the present
-// version and does with both what users do. It runs with SKEW set (make skew),
-// since the older control plane takes minutes to build.
+// Package skew puts members of older Kubernetes versions beside one of the present
+// version and does with all what users do. It runs with SKEW set (make skew),
+// since an older control plane takes minutes to build.
 //
-//	TestMain -> m1 (v1.37.2), old (artifacts.OldKubernetesVersion) -> the endpoint
-//	tests    -> kubectl, client-go -> endpoint -> m1, old
+//	TestMain -> m1 (v1.37.2), one for each of artifacts.OldKubernetesVersions -> the endpoint
+//	tests    -> kubectl, client-go -> endpoint -> the members
 package skew
 
 import (
@@ -30,11 +30,26 @@ func TestMain(m *testing.M) {
 		fmt.Println("skipped: builds an older Kubernetes; make skew runs it")
 		return
 	}
-	os.Exit(labtest.Main(m, &world, labtest.WorldOptions{
-		Name:    "skew",
-		Members: []lab.Options{{Name: "m1"}, {Name: "old", Old: true}},
-		Join:    []string{"m1", "old"},
-	}))
+	options := labtest.WorldOptions{Name: "skew", Members: []lab.Options{{Name: "m1"}}, Join: []string{"m1"}}
+	for _, version := range artifacts.OldKubernetesVersions() {
+		options.Members = append(options.Members, lab.Options{Name: nameOf(version), Kubernetes: version})
+		options.Join = append(options.Join, nameOf(version))
+	}
+	os.Exit(labtest.Main(m, &world, options))
+}
+
+// nameOf is v1-34 for v1.34.4.
+func nameOf(version string) string {
+	return strings.ReplaceAll(version[:strings.LastIndexByte(version, '.')], ".", "-")
+}
+
+// clusters are the names of all members, by their version.
+func clusters() map[string]string {
+	all := map[string]string{"m1": artifacts.KubernetesVersion}
+	for _, version := range artifacts.OldKubernetesVersions() {
+		all[nameOf(version)] = version
+	}
+	return all
 }
 
 func kubectl(t testing.TB, ns, stdin string, args ...string) string {
@@ -42,9 +57,9 @@ func kubectl(t testing.TB, ns, stdin string, args ...string) string {
 	return labtest.MustKubectl(t, world.System.Kubeconfig(), stdin, append([]string{"-n", ns}, args...)...)
 }
 
-// The older member is followed and its version is told.
+// The older members are followed and their versions are told.
 func TestVersions(t *testing.T) {
-	for name, want := range map[string]string{"m1": artifacts.KubernetesVersion, "old": artifacts.OldKubernetesVersion} {
+	for name, want := range clusters() {
 		labtest.Eventually(t, time.Minute, func(context.Context) error {
 			out := kubectl(t, "default", "", "get", "cluster", name, "-o",
 				`jsonpath={.status.kubernetesVersion} {.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="CacheSynced")].status}`)
@@ -56,11 +71,11 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A Deployment runs in both, is rolled out and rolled back, and its Pods are read
-// and reached in both.
+// A Deployment runs in all, is rolled out and rolled back, and its Pods are read
+// and reached in each.
 func TestDeployment(t *testing.T) {
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
-	kubectl(t, ns, "", "create", "deployment", "web", "--image=registry.example.com/web:1", "--replicas=6")
+	kubectl(t, ns, "", "create", "deployment", "web", "--image=registry.example.com/web:1", "--replicas=8")
 	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
 	client := labtest.Client(t, world.System)
 	list, err := client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
@@ -93,14 +108,16 @@ func TestDeployment(t *testing.T) {
 		kubectl(t, ns, "", "delete", "pod", p.Name, "--timeout=30s")
 		deleted(t, events, p)
 	}
-	if counts["m1"] != 3 || counts["old"] != 3 {
-		t.Errorf("the Pods are divided %v", counts)
+	for name := range clusters() {
+		if counts[name] != 2 {
+			t.Errorf("the Pods are divided %v", counts)
+		}
 	}
 	kubectl(t, ns, "", "set", "image", "deployment/web", "*=registry.example.com/web:2")
 	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
 	kubectl(t, ns, "", "rollout", "undo", "deployment/web")
 	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
-	if out := kubectl(t, ns, "", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"); strings.Count(out, "web:1") != 6 {
+	if out := kubectl(t, ns, "", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"); strings.Count(out, "web:1") != 8 {
 		t.Errorf("after the rollback: %s", out)
 	}
 }
@@ -197,12 +214,13 @@ func TestKinds(t *testing.T) {
 	kubectl(t, ns, "", "rollout", "status", "daemonset/agent", "--timeout=50s")
 	kubectl(t, ns, "", "rollout", "status", "statefulset/store", "--timeout=50s")
 	kubectl(t, ns, "", "wait", "--for=condition=Complete", "job/migrate", "--timeout=50s")
-	old := world.Member("old")
-	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
-		res := labtest.Kubectl(t, old.Kubeconfig(), "", "-n", ns, "get", "daemonset/agent", "service/store", "ingress/store", "pdb/agent",
-			"configmap/settings", "secret/secret", "role/reader", "networkpolicy/store", "-o", "name")
-		if res.Code != 0 {
-			return fmt.Errorf("in the older member: %s", res.Err)
+	labtest.Eventually(t, time.Minute, func(context.Context) error {
+		for name := range clusters() {
+			res := labtest.Kubectl(t, world.Member(name).Kubeconfig(), "", "-n", ns, "get", "daemonset/agent", "service/store", "ingress/store", "pdb/agent",
+				"configmap/settings", "secret/secret", "role/reader", "networkpolicy/store", "-o", "name")
+			if res.Code != 0 {
+				return fmt.Errorf("in %s: %s", name, res.Err)
+			}
 		}
 		out := kubectl(t, ns, "", "get", "resourcebindings", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="FullyApplied")].status}{"\n"}{end}`)
 		for line := range strings.Lines(out) {
@@ -212,17 +230,99 @@ func TestKinds(t *testing.T) {
 		}
 		return nil
 	})
-	audit := labtest.MemberAudit(t, old)
-	time.Sleep(20 * time.Second)
-	writes := map[string]int{}
-	for _, a := range labtest.WritesBy(labtest.ApplyUser, audit.Read(t)) {
-		if a.ObjectRef.Namespace == ns {
-			writes[a.ObjectRef.Resource+"/"+a.ObjectRef.Name]++
+	quiet(t, 20*time.Second, func(a labtest.Audited) bool { return a.ObjectRef.Namespace == ns })
+}
+
+const (
+	// Of v1.35: v1.34 does not know the field.
+	newestFields = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: %[1]s.example.com}
+spec: {tokenRequests: [{audience: a}], serviceAccountTokenInSecrets: true}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: ClusterPropagationPolicy
+metadata: {name: %[1]s}
+spec: {resourceSelectors: [{apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: %[1]s.example.com}]}
+`
+	// Lists with equal keys, which the API stores and server-side apply refuses.
+	duplicateKeys = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: twice}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: twice}}
+  template:
+    metadata: {labels: {app: twice}}
+    spec:
+      hostAliases: [{ip: 10.0.0.1, hostnames: [a]}, {ip: 10.0.0.1, hostnames: [b]}]
+      containers:
+      - name: c
+        image: twice
+        env: [{name: A, value: "1"}, {name: A, value: "2"}]
+        ports: [{containerPort: 80, name: one}, {containerPort: 80, name: two}]
+`
+)
+
+// What a member does not know is left out there and reported; lists with equal
+// keys reach all; neither is written over and over. SKEW_QUIET is the time to look.
+func TestNewestFieldsAndDuplicateKeys(t *testing.T) {
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	driver := fmt.Sprintf(newestFields, ns)
+	kubectl(t, ns, driver, "apply", "-f", "-")
+	t.Cleanup(func() { labtest.Kubectl(t, world.System.Kubeconfig(), driver, "delete", "-f", "-", "--wait=false") })
+	kubectl(t, ns, duplicateKeys, "create", "-f", "-")
+	kubectl(t, ns, "", "rollout", "status", "deployment/twice", "--timeout=50s")
+	labtest.Eventually(t, time.Minute, func(context.Context) error {
+		for name, version := range clusters() {
+			got := labtest.Kubectl(t, world.Member(name).Kubeconfig(), "", "get", "csidriver", ns+".example.com", "-o", "jsonpath={.spec.tokenRequests[0].audience} {.spec.serviceAccountTokenInSecrets}")
+			want := "a true"
+			if strings.HasPrefix(version, "v1.34.") {
+				want = "a "
+			}
+			if got.Out != want {
+				return fmt.Errorf("%s holds %q%s", name, got.Out, got.Err)
+			}
+		}
+		out := kubectl(t, ns, "", "get", "clusterresourcebindings", "-o", `jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[?(@.type=="FieldsDropped")].message}{"\n"}{end}`)
+		if want := ns + ".example.com-csidriver: v1-34: spec.serviceAccountTokenInSecrets\n"; !strings.Contains(out, want) {
+			return fmt.Errorf("the bindings say %s", out)
+		}
+		return nil
+	})
+	look := 20 * time.Second
+	if value := os.Getenv("SKEW_QUIET"); value != "" {
+		var err error
+		if look, err = time.ParseDuration(value); err != nil {
+			t.Fatalf("SKEW_QUIET: %v", err)
 		}
 	}
-	for object, n := range writes {
-		if n > 2 {
-			t.Errorf("%s was written %d times while nothing changed", object, n)
+	quiet(t, look, func(a labtest.Audited) bool {
+		return a.ObjectRef.Namespace == ns || a.ObjectRef.Name == ns+".example.com"
+	})
+}
+
+// quiet requires that nothing is written over and over while nothing changes.
+func quiet(t *testing.T, look time.Duration, concerned func(labtest.Audited) bool) {
+	t.Helper()
+	logs := map[string]labtest.AuditLog{}
+	for name := range clusters() {
+		logs[name] = labtest.MemberAudit(t, world.Member(name))
+	}
+	time.Sleep(look)
+	for name, log := range logs {
+		writes := map[string]int{}
+		for _, a := range labtest.WritesBy(labtest.ApplyUser, log.Read(t)) {
+			if concerned(a) {
+				writes[a.ObjectRef.Resource+"/"+a.ObjectRef.Name]++
+			}
+		}
+		for object, n := range writes {
+			if n > 2 {
+				t.Errorf("%s: %s was written %d times in %s while nothing changed", name, object, n, look)
+			}
 		}
 	}
 }

@@ -61,6 +61,9 @@ type Removal struct {
 	// removed, Nearer that its placement is nearer to the one that had stood,
 	// before the changes of late, than the placement before it was.
 	Surplus, Nearer bool
+	// Age is how long both the template and its copy have been there; zero
+	// where that is not known.
+	Age time.Duration
 	// Token tells one removal from the next one of the same copy: trying
 	// again is not counted again.
 	Token string
@@ -274,6 +277,9 @@ func (b *Breaker) stops(now time.Time, r *Removal, fleet, cluster Size) *Trip {
 			return trip
 		}
 	}
+	if b.shortLived(r) {
+		return nil
+	}
 	all, own := b.used(r.Class, ""), b.used(r.Class, r.Cluster)
 	fleet, cluster = fleet.plus(all), cluster.plus(own)
 	if trip, approved := b.class(now, r, string(r.Class), all, b.limits.fleet(r.Class, fleet)); trip != nil || approved {
@@ -284,6 +290,12 @@ func (b *Breaker) stops(now time.Time, r *Removal, fleet, cluster Size) *Trip {
 	}
 	b.charges = append(b.charges, charge{at: now, class: r.Class, cluster: r.Cluster, template: r.Template, Amount: r.Amount})
 	return nil
+}
+
+// shortLived: what came within the window and is taken away by name is no part
+// of what has been running; test and build systems do so by the thousand.
+func (b *Breaker) shortLived(r *Removal) bool {
+	return r.Class == Asked && r.Age > 0 && r.Age < b.limits.Window
 }
 
 // container weighs what a deleted container takes along, once.

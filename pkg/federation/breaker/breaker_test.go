@@ -340,3 +340,31 @@ func TestLimitsHold(t *testing.T) {
 		}
 	})
 }
+
+// What a test system makes and deletes by name is not counted; what is older,
+// derived or within a container is.
+func TestShortLived(t *testing.T) {
+	window := DefaultLimits().Window
+	for name, c := range map[string]struct {
+		change func(*Removal)
+		stops  bool
+	}{
+		"young":           {change: func(r *Removal) { r.Age = window - time.Second }},
+		"as old as that":  {change: func(r *Removal) { r.Age = window }, stops: true},
+		"of unknown age":  {change: func(*Removal) {}, stops: true},
+		"young, derived":  {change: func(r *Removal) { r.Age, r.Class = time.Minute, Derived }, stops: true},
+		"young, together": {change: func(r *Removal) { r.Age, r.Container, r.Contents = time.Minute, "namespace/shop", Amount{3000, 3000} }, stops: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []Removal
+			for i := range 3000 {
+				r := asked(i, 1)
+				c.change(&r)
+				all = append(all, r)
+			}
+			if gone, waiting := drill(New(DefaultLimits()), 5000, all); (waiting > 0) != c.stops {
+				t.Errorf("%s went, %d wait", gone, waiting)
+			}
+		})
+	}
+}

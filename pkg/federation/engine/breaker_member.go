@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,6 +76,7 @@ func (m *member) mayDelete(ctx context.Context, key marks.Key, t intent.Template
 		Cluster: m.name, Template: key.String(), Class: breaker.Derived,
 		Amount: breaker.Amount{Replicas: there.weight(key.GroupKind()), Objects: 1},
 		Token:  "delete " + string(there.UID),
+		Age:    age(time.Now(), m.engine.template(key), there),
 	}
 	if !t.Found || t.Deleting {
 		r.Class = breaker.Asked
@@ -90,6 +92,15 @@ func (m *member) mayDelete(ctx context.Context, key marks.Key, t intent.Template
 		return breaker.Wait, "", err
 	}
 	return m.engine.breaker.ask(ctx, r)
+}
+
+// age is how long both have been there, by the clocks of whoever made them, or
+// zero where they do not say.
+func age(now time.Time, t *template, there *copyRecord) time.Duration {
+	if t == nil || there.CreationTimestamp.IsZero() || there.CreationTimestamp.After(now) {
+		return 0
+	}
+	return now.Sub(slices.MinFunc([]time.Time{t.CreationTimestamp.Time, there.CreationTimestamp.Time}, time.Time.Compare))
 }
 
 // container names the Namespace or CustomResourceDefinition that is being

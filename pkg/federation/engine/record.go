@@ -85,7 +85,7 @@ func transformTemplate(obj any) (any, error) {
 			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(),
 			ResourceVersion: u.GetResourceVersion(), Generation: u.GetGeneration(),
 			Labels: u.GetLabels(), Annotations: decisive(u.GetAnnotations()), Finalizers: u.GetFinalizers(),
-			DeletionTimestamp: u.GetDeletionTimestamp(), OwnerReferences: controllers(u),
+			CreationTimestamp: u.GetCreationTimestamp(), DeletionTimestamp: u.GetDeletionTimestamp(), OwnerReferences: controllers(u),
 		},
 		raw: raw, content: content, replicas: replicasOf(u),
 	}, nil
