@@ -3,6 +3,7 @@ package security
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
@@ -225,4 +228,48 @@ func useIdentityForUsers(t *testing.T) {
 			t.Error(errorOf(res))
 		}
 	})
+}
+
+// An exec over WebSocket is a GET, and needs the right to create all the same, in
+// the member behind the proxy of its Cluster too.
+func TestUpgradesNeedCreate(t *testing.T) {
+	admin, ns, user := world.System.Kubeconfig(), labtest.Namespace(t, world.System.Kubeconfig()), labtest.UniqueName(t, "reader")
+	labtest.MustKubectl(t, admin, `{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {isthmus.dev/cluster: m1}}, spec: {containers: [{name: c, image: c}]}}`, "-n", ns, "apply", "-f", "-")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
+	labtest.MustKubectl(t, admin, "", "create", "clusterrole", user, "--verb=get", "--resource=pods,pods/exec,clusters.cluster.karmada.io/proxy")
+	labtest.MustKubectl(t, admin, "", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
+	t.Cleanup(func() { labtest.Kubectl(t, admin, "", "delete", "clusterrole,clusterrolebinding", user, "--wait=false") })
+	config, err := clientcmd.BuildConfigFromFlags("", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(as, prefix string) error {
+		c := rest.CopyConfig(config)
+		c.Impersonate.UserName = as
+		url := c.Host + prefix + "/api/v1/namespaces/" + ns + "/pods/p/exec?command=true&stdout=true"
+		e, err := remotecommand.NewWebSocketExecutor(c, http.MethodGet, url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		defer stop()
+		return e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
+	}
+	const proxied = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy"
+	labtest.Eventually(t, cacheTime, func(context.Context) error {
+		for _, path := range []string{proxied + "/api/v1/namespaces/" + ns + "/pods/p", "/api/v1/namespaces/" + ns + "/pods/p"} {
+			if res := labtest.Kubectl(t, admin, "", "--as="+user, "get", "--raw", path); res.Code != 0 {
+				return failed(res.Err)
+			}
+		}
+		return nil
+	})
+	for _, prefix := range []string{"", proxied} {
+		if err := exec("", prefix); err != nil {
+			t.Errorf("the administrator's exec at %q: %v", prefix, err)
+		}
+		if err := exec(user, prefix); err == nil || !strings.Contains(err.Error(), "403") && !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("who may only get has an exec at %q: %v", prefix, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -19,6 +20,9 @@ type Gateway interface {
 type Router struct {
 	Kinds   *Kinds
 	Gateway Gateway
+	// Authorizer is asked once more about a connect that does more than its verb
+	// says; nil asks nobody.
+	Authorizer authorizer.UnconditionalAuthorizer
 	// Admit runs validating admission over a routed write or connect; nil admits all.
 	// It answers the client itself when it refuses, and returns false then.
 	Admit func(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (*http.Request, bool)
@@ -44,6 +48,9 @@ func (rt *Router) Wrap(next http.Handler) http.Handler {
 		audited := annotateAudit(w, r, info)
 		defer audited.record() //nolint:contextcheck // the request's own context is in the writer
 		w = audited
+		if !rt.permitted(w, r, info, to.Target) {
+			return
+		}
 		if to.Target == ToCluster {
 			rt.Gateway.ServeClusterProxy(w, r, to.Cluster, to.Path)
 			return

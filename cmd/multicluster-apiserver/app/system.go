@@ -13,10 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
@@ -89,6 +91,9 @@ func newSystem(ctx context.Context, o *Options, files pki.Files, config *kubeapi
 		return nil, err
 	}
 	s.router.Admit = routed.Admit
+	if utilfeature.DefaultFeatureGate.Enabled(features.AuthorizePodWebsocketUpgradeCreatePermission) {
+		s.router.Authorizer = generic.Authorization.Authorizer
+	}
 	private, err := metadata.NewForConfig(loopback)
 	if err != nil {
 		return nil, fmt.Errorf("client that waits for writes: %w", err)
