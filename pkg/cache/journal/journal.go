@@ -45,9 +45,9 @@ var (
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// Writer writes the frames of one file.
+// Writer writes the frames of one file or stream.
 type Writer struct {
-	file *os.File
+	file *os.File // nil for a stream
 	buf  *bufio.Writer
 	size int64
 	err  error
@@ -63,6 +63,43 @@ func create(path, identity string, buffer int) (*Writer, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return w, nil
+}
+
+// NewWriter writes to a stream; what is buffered is handed over by Flush.
+func NewWriter(out io.Writer, identity string) (*Writer, error) {
+	w := &Writer{buf: bufio.NewWriterSize(out, 64<<10)}
+	if err := w.Write(header, []byte(identity)); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Reader reads the frames of a stream.
+type Reader struct {
+	in  io.Reader
+	buf []byte
+}
+
+// NewReader checks that a stream is of what is expected. With prefix the stream
+// may say more than that, which is returned.
+func NewReader(in io.Reader, prefix string) (r *Reader, more string, err error) {
+	r = &Reader{in: bufio.NewReaderSize(in, 64<<10)}
+	kind, payload, err := r.Next()
+	if err != nil {
+		return nil, "", err
+	}
+	more, ok := strings.CutPrefix(string(payload), prefix)
+	if kind != header || !ok {
+		return nil, "", fmt.Errorf("%w: a stream of %.200q", ErrForeign, payload)
+	}
+	return r, more, nil
+}
+
+// Next gives the next frame, which is valid until the one after it is read.
+// io.EOF is an end between two frames.
+func (r *Reader) Next() (kind byte, payload []byte, err error) {
+	kind, r.buf, err = frame(r.in, r.buf)
+	return kind, r.buf, err
 }
 
 // Write appends a frame. After a failure every further one fails as well.

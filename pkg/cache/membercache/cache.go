@@ -12,9 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +45,9 @@ type Config struct {
 	// Pending says that the sources are not known before Complete is called:
 	// until then no answer may pass for a whole one.
 	Pending bool
+	// Replica is set where this cache is one of several; it follows another
+	// until Lead, with a clock that is started by then.
+	Replica Replica
 }
 
 // eventLimits keep the Events from pushing out more useful history.
@@ -65,6 +68,7 @@ type Cache struct {
 	counters    counters
 	identities  identities
 	known       known
+	following   atomic.Bool
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
@@ -102,6 +106,7 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c.index = references.NewIndex(c.signal)
 	c.counters = newCounters()
+	c.following.Store(cfg.Replica != nil)
 	c.known.load(c)
 	// Nodes before Pods before the others: that is the order of references
 	// and of locks.
@@ -147,7 +152,12 @@ func (c *Cache) newCollection(res cache.Resource, pods, nodes *merge.Collection)
 	default:
 		limits = store.DefaultLimits
 	}
+	var head uint64
+	if c.cfg.Replica == nil {
+		head = c.cfg.Clock.Next()
+	}
 	m := merge.New(merge.Config{
+		Head: head, Follow: c.cfg.Replica != nil, Identities: &c.known.Identities,
 		Resource: res, Clock: c.cfg.Clock, Limits: limits, Now: c.cfg.Now,
 		Index: c.index, Arena: c.arena, Pods: pods, Nodes: nodes, Moved: c.movedOf(res),
 	})
@@ -239,6 +249,9 @@ func (c *Cache) Run(ctx context.Context) {
 			return
 		case <-tick.C():
 			c.index.Expire(c.cfg.Now.Now())
+			if !c.Following() && !c.holds() {
+				continue // somebody else may number events by now
+			}
 			for _, col := range c.collections {
 				col.Tick()
 			}
@@ -249,7 +262,9 @@ func (c *Cache) Run(ctx context.Context) {
 			case <-ctx.Done():
 				timer.Stop()
 			}
-			c.Resolve()
+			if c.holds() {
+				c.Resolve()
+			}
 		}
 	}
 }
@@ -285,7 +300,7 @@ func (c *Cache) Collections() []cache.Collection {
 // names them: what was kept of others goes, they have left meanwhile.
 func (c *Cache) Complete(exist ...cache.ClusterName) {
 	c.mu.Lock()
-	for name := range maps.Clone(c.known.uids) {
+	for name := range c.known.All() {
 		if name != cache.ControlPlane && !slices.Contains(exist, name) {
 			c.known.leave(c, name)
 		}

@@ -156,7 +156,7 @@ func (c *Cache) Restored() []cache.ClusterName {
 // known remembers which clusters the sources were, over a restart. c.mu guards
 // it.
 type known struct {
-	uids map[cache.ClusterName]types.UID
+	merge.Identities
 	lock *os.File // keeps other processes from the folder
 }
 
@@ -185,7 +185,6 @@ func (k *known) release() {
 }
 
 func (k *known) load(c *Cache) {
-	k.uids = map[cache.ClusterName]types.UID{}
 	if c.cfg.Dir == "" {
 		return
 	}
@@ -194,15 +193,16 @@ func (k *known) load(c *Cache) {
 		c.cfg.Dir = ""
 		return
 	}
+	uids := map[cache.ClusterName]types.UID{}
 	b, err := os.ReadFile(k.file(c))
 	if err == nil {
-		err = json.Unmarshal(b, &k.uids)
+		err = json.Unmarshal(b, &uids)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		klog.Background().Error(err, "Kept list of clusters cannot be read; their objects are read anew")
 	}
-	if k.uids == nil {
-		k.uids = map[cache.ClusterName]types.UID{}
+	for name, uid := range uids {
+		k.Set(name, uid)
 	}
 }
 
@@ -210,8 +210,7 @@ func (k *known) file(c *Cache) string { return filepath.Join(c.cfg.Dir, "sources
 
 // join drops what was restored of a source that was another cluster then.
 func (k *known) join(c *Cache, s Source) {
-	uid, ok := k.uids[s.Name]
-	if ok && uid == s.UID {
+	if k.Is(s.Name, s.UID) {
 		return
 	}
 	if _, running := c.sources[s.Name]; !running {
@@ -219,7 +218,7 @@ func (k *known) join(c *Cache, s Source) {
 			col.Remove(s.Name)
 		}
 	}
-	k.uids[s.Name] = s.UID
+	k.Set(s.Name, s.UID)
 	k.write(c)
 }
 
@@ -228,8 +227,7 @@ func (k *known) leave(c *Cache, name cache.ClusterName) {
 	for _, col := range c.collections {
 		col.Remove(name)
 	}
-	if _, ok := k.uids[name]; ok {
-		delete(k.uids, name)
+	if k.Forget(name) {
 		k.write(c)
 	}
 }
@@ -240,7 +238,7 @@ func (k *known) write(c *Cache) {
 	if c.cfg.Dir == "" {
 		return
 	}
-	b, err := json.Marshal(k.uids)
+	b, err := json.Marshal(k.All())
 	if err == nil {
 		err = os.WriteFile(k.file(c)+".new", b, 0o600)
 	}

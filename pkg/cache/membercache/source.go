@@ -46,6 +46,7 @@ type source struct {
 	cache  *Cache
 	large  chan struct{} // turns of the feeds at large pages
 	runs   []*run
+	ctx    context.Context // of start
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -203,7 +204,7 @@ func (n *source) add(res cache.Resource, selector, from string, sink feed.Sink, 
 		LabelSelector: selector,
 		Metadata:      selector != "",
 		From:          from,
-		Sink:          &firstSync{Sink: sink, done: sync.OnceFunc(func() { close(r.synced) })},
+		Sink:          &firstSync{Sink: sink, done: sync.OnceFunc(func() { close(r.synced) }), hold: n.hold},
 		Clock:         n.cache.cfg.Now,
 		Large:         n.large,
 		Check:         n.cache.identities.check(n.Name, n.UID, n.cache.cfg.Now),
@@ -222,7 +223,7 @@ func (n *source) add(res cache.Resource, selector, from string, sink feed.Sink, 
 
 func (n *source) start(parent context.Context) {
 	ctx, cancel := context.WithCancel(klog.NewContext(parent, klog.FromContext(parent).WithValues("cluster", n.Name)))
-	n.cancel = cancel
+	n.cancel, n.ctx = cancel, ctx
 	for _, r := range n.runs {
 		n.done.Add(1)
 		n.cache.feeds.Go(func() {
@@ -248,13 +249,33 @@ func (r *run) wait(ctx context.Context, c *Cache) {
 	}
 }
 
-// firstSync tells when the first complete state is there.
+// hold waits until this process numbers the events, or the source ends.
+func (n *source) hold() {
+	if n.cache.cfg.Replica != nil {
+		n.cache.awaitHold(n.ctx)
+	}
+}
+
+// firstSync tells when the first complete state is there, and lets nothing
+// through that may not be numbered now.
 type firstSync struct {
 	feed.Sink
 	done func()
+	hold func()
+}
+
+func (f *firstSync) Put(raw []byte) error {
+	f.hold()
+	return f.Sink.Put(raw)
+}
+
+func (f *firstSync) Delete(raw []byte) error {
+	f.hold()
+	return f.Sink.Delete(raw)
 }
 
 func (f *firstSync) End(rv string) {
+	f.hold()
 	f.Sink.End(rv)
 	f.done()
 }

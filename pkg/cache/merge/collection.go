@@ -36,9 +36,15 @@ import (
 type Config struct {
 	Resource cache.Resource
 	Clock    *sequence.Clock
+	// Head is the RV at which an empty collection begins.
+	Head     uint64
 	Limits   store.Limits
 	Now      clock.WithTicker
 	Index    *references.Index
+	// Follow says that another process numbers the events, until Lead.
+	Follow bool
+	// Identities say which clusters the sources are.
+	Identities *Identities
 	// Arena holds what is packed.
 	Arena *arena.Arena
 	// Pods and Nodes are the collections that references lead to; nil where
@@ -65,6 +71,7 @@ type Collection struct {
 	hidden  map[names.Holder]*hidden
 	moved   chan struct{} // closed when a source's position or state has changed
 	pending bool          // not every source has joined yet
+	follow  *following    // nil where this process numbers the events
 	journal journaling
 }
 
@@ -86,12 +93,15 @@ func New(cfg Config) *Collection {
 	if table != nil {
 		packer.Fields = table.Names
 	}
+	if cfg.Identities == nil {
+		cfg.Identities = &Identities{}
+	}
 	c := &Collection{
 		Config:  cfg,
 		table:   table,
 		look:    references.Lookup{Owners: cfg.Index, Renames: cfg.Index.Renames(), Table: references.TableOf(cfg.Resource)},
 		kind:    references.KindOfResource(cfg.Resource),
-		store:   store.New(cfg.Clock.Next(), cfg.Limits, cfg.Now, packer),
+		store:   store.New(cfg.Head, cfg.Limits, cfg.Now, packer),
 		sources: map[cache.ClusterName]*Source{},
 		hidden:  map[names.Holder]*hidden{},
 		moved:   make(chan struct{}),
@@ -107,6 +117,9 @@ func New(cfg Config) *Collection {
 		keep = 0 // nobody deletes an Event twice, and there are many of them
 	}
 	c.names = names.New(served{c.store}, c.order, keep)
+	if cfg.Follow {
+		c.follow = &following{aliases: map[names.Holder]cache.Key{}}
+	}
 	return c
 }
 
@@ -169,7 +182,7 @@ func (c *Collection) ServedName(cluster cache.ClusterName, namespace, sourceName
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	h := names.Holder{Cluster: cluster, Source: cache.Key{Namespace: namespace, Name: sourceName}}
-	return c.names.Where(h, c.Now.Now()).Name
+	return c.where(h).Name
 }
 
 // FindSource implements cache.Collection.
@@ -180,7 +193,7 @@ func (c *Collection) FindSource(cluster cache.ClusterName, namespace, sourceName
 }
 
 func (c *Collection) findLocked(h names.Holder) (*cache.Object, bool) {
-	o, ok := c.store.At(c.names.Where(h, c.Now.Now()))
+	o, ok := c.store.At(c.where(h))
 	if !ok || holderOf(o) != h {
 		return nil, false
 	}
@@ -191,6 +204,13 @@ func (c *Collection) findLocked(h names.Holder) (*cache.Object, bool) {
 func (c *Collection) Holder(key cache.Key) (cache.ClusterName, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if c.follow != nil {
+		o, ok := c.store.At(key)
+		if !ok {
+			return "", false
+		}
+		return o.Cluster, true
+	}
 	return c.names.Holder(key, c.Now.Now())
 }
 
@@ -198,6 +218,9 @@ func (c *Collection) Holder(key cache.Key) (cache.ClusterName, bool) {
 func (c *Collection) Reserve(key cache.Key, cluster cache.ClusterName) (release func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.follow != nil {
+		return nil, fmt.Errorf("reserve %s: %w", key, ErrFollows)
+	}
 	if !c.names.Reserve(key, cluster, c.Now.Now()) {
 		return nil, fmt.Errorf("%w: %s", cache.ErrHeld, key)
 	}
@@ -213,6 +236,11 @@ func (c *Collection) Reserve(key cache.Key, cluster cache.ClusterName) (release 
 func (c *Collection) Tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.follow != nil {
+		c.record()
+		c.store.Trim()
+		return
+	}
 	if moves := c.names.Expire(c.now()); len(moves) > 0 {
 		c.apply(moves, "a reservation ended")
 		c.flushLocked()

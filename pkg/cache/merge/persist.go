@@ -262,13 +262,9 @@ func (c *Collection) Load(dir *journal.Dir) (found bool, err error) {
 	if err != nil || !found {
 		return found, err
 	}
-	now := c.Clock.Next()
-	if r == nil || max(st.Head, c.store.Head()) >= now {
-		return true, fmt.Errorf("%w: it is ahead of the reserved resourceVersions", journal.ErrForeign)
+	if err := c.loaded(st, r); err != nil {
+		return true, err
 	}
-	r.Done(st.Head, now, st.Gaps)
-	c.restoreSources(st)
-	c.restoreNames()
 	log, err := dir.Continue()
 	if err != nil { // served all the same; a state is written when that works again
 		c.journal.failed = err
@@ -277,6 +273,29 @@ func (c *Collection) Load(dir *journal.Dir) (found bool, err error) {
 	c.journal = journaling{log: log, sources: map[cache.ClusterName]savedSource{}}
 	c.record()
 	return true, nil
+}
+
+// loaded makes what was read the present state: one to go on from, or one whose
+// rest another process has.
+func (c *Collection) loaded(st savedState, r *store.Restore) error {
+	if r == nil {
+		return fmt.Errorf("%w: no state", journal.ErrDamaged)
+	}
+	if c.Config.Follow {
+		c.store.Advance(st.Head, nil)
+		r.Kept(st.Gaps)
+		c.restoreSources(st)
+		c.readAliases()
+		return nil
+	}
+	now := c.Clock.Next()
+	if max(st.Head, c.store.Head()) >= now {
+		return fmt.Errorf("%w: it is ahead of the reserved resourceVersions", journal.ErrForeign)
+	}
+	r.Done(st.Head, now, st.Gaps)
+	c.restoreSources(st)
+	c.restoreNames()
+	return nil
 }
 
 func (c *Collection) restoreSources(st savedState) {

@@ -95,6 +95,9 @@ func (c *Collection) Inject(cluster cache.ClusterName, namespace, sourceName str
 func (c *Collection) inject(h names.Holder, sourceRV uint64, raw []byte) (*cache.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.follow != nil {
+		return nil, fmt.Errorf("record of %s: %w", h.Source, ErrFollows)
+	}
 	s, ok := c.sources[h.Cluster]
 	if !ok {
 		return nil, fmt.Errorf("%w: no source %q", cache.ErrNotFound, h.Cluster)

@@ -32,6 +32,9 @@ const counterBits = 20
 // ahead is how far numbers are reserved beyond the present.
 const ahead = uint64(10*time.Second/time.Millisecond) << counterBits
 
+// holdsEvery is how often Next asks again whether it may go on.
+const holdsEvery = 10 * time.Millisecond
+
 // Epoch is the beginning of the number space.
 var Epoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -49,25 +52,42 @@ type Clock struct {
 	reserved uint64
 	storing  bool
 	failed   func(error)
+	holds    func() bool // nil where nobody else gives out numbers
 }
 
-// Open reads the reservation and reserves the first numbers. onError is told
-// of reservations that fail later on; it may be nil.
+// New makes a clock that gives out nothing before Start. holds is asked before
+// each number: while it answers false, Next waits. It may be nil.
+func New(c clock.PassiveClock, holds func() bool) *Clock {
+	return &Clock{clock: c, holds: holds, failed: func(error) {}}
+}
+
+// Open makes a clock and starts it. onError is told of reservations that fail
+// later on; it may be nil.
 func Open(ctx context.Context, c clock.PassiveClock, r Reservation, onError func(error)) (*Clock, error) {
-	if onError == nil {
-		onError = func(error) {}
-	}
-	stored, err := r.Load(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotReserved, err)
-	}
-	s := &Clock{clock: c, store: r, failed: onError}
-	s.last = max(stored, s.present())
-	s.reserved = s.last + ahead
-	if err := r.Store(ctx, s.reserved); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotReserved, err)
+	s := New(c, nil)
+	if err := s.Start(ctx, r, 0, onError); err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+// Start reads the reservation and reserves the first numbers, all above least.
+func (s *Clock) Start(ctx context.Context, r Reservation, least uint64, onError func(error)) error {
+	stored, err := r.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReserved, err)
+	}
+	last := max(stored, least, s.present())
+	if err := r.Store(ctx, last+ahead); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotReserved, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store, s.last, s.reserved = r, last, last+ahead
+	if onError != nil {
+		s.failed = onError
+	}
+	return nil
 }
 
 // present is the smallest number of this millisecond, at least 1.
@@ -82,6 +102,12 @@ func (s *Clock) present() uint64 {
 func (s *Clock) Next() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.store == nil {
+		panic("sequence: a clock that was not started was asked for a number")
+	}
+	for s.holds != nil && !s.holds() {
+		time.Sleep(holdsEvery)
+	}
 	next := max(s.last+1, s.present())
 	if next > s.reserved {
 		s.reserveLocked(next)

@@ -13,6 +13,7 @@ import (
 type Cursor struct {
 	store *Store
 	next  uint64 // position of the next event
+	life  int    // of the store's
 
 	mu       sync.Mutex
 	progress uint64
@@ -38,7 +39,7 @@ func (s *Store) Watch(ctx context.Context, rv uint64) (*Cursor, error) {
 		defer s.mu.Unlock()
 		s.watchers--
 	})
-	return &Cursor{store: s, next: s.log.position(rv), progress: rv}, nil
+	return &Cursor{store: s, next: s.log.position(rv), life: s.life, progress: rv}, nil
 }
 
 // Next implements cache.Watcher.
@@ -66,6 +67,9 @@ func (c *Cursor) poll() (part, <-chan struct{}, error) {
 	s := c.store
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if c.life != s.life { // the reader goes on by RV, and never misses what it cannot see
+		return part{}, nil, cache.ErrClosed
+	}
 	if c.next < s.log.first {
 		return part{}, nil, s.expire(c.progress, s.log.from)
 	}

@@ -225,26 +225,13 @@ func (r *Restore) Objects(in []byte) error {
 
 // Events takes events that AppendEvents has written without the state before.
 func (r *Restore) Events(in []byte) error {
-	marks, in, err := loadMarks(in)
+	events, err := LoadEvents(r.store.packer, in)
 	if err != nil {
 		return err
 	}
-	b, _, err := r.store.packer.Load(in)
-	if err != nil {
-		return err
-	}
-	objects := b.Objects()
-	if len(objects) != len(marks) {
-		return fmt.Errorf("%w: %d events with %d objects", pack.ErrMalformed, len(marks), len(objects))
-	}
-	for i, m := range marks {
-		e := &cache.Event{Type: m.kind, Object: objects[i], RV: m.rv, Time: time.Unix(0, m.time)}
-		prev, there := r.store.At(e.Object.Key)
-		if m.rv <= r.store.head || there != (m.kind != cache.Added) {
-			return fmt.Errorf("%w: event %d of %s does not follow from what was there", pack.ErrMalformed, m.rv, e.Object.Key)
-		}
-		if there {
-			e.Prev = prev
+	for _, e := range events {
+		if err := r.store.Follows(e); err != nil {
+			return err
 		}
 		r.store.Commit(e)
 	}
@@ -258,14 +245,22 @@ func (r *Restore) Events(in []byte) error {
 // process before may have given out above what is restored, nobody knows any
 // more: these RVs are expired, as are those of the gaps that were there before.
 func (r *Restore) Done(restored, now uint64, gaps []Gap) {
-	s := r.store
-	s.gaps = append(slices.Clone(gaps), Gap{After: max(restored, s.head), Before: now})
+	r.store.gaps = slices.Clone(gaps)
+	r.store.Skip(max(restored, r.store.head), now)
+}
+
+// Skip moves the head to an RV. Others may have been given out between the two
+// of which nobody knows any more: they are expired.
+func (s *Store) Skip(known, now uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gaps = append(slices.Clone(s.gaps), Gap{After: known, Before: now})
 	for len(s.gaps) > maxGaps { // the oldest two become one
 		s.gaps[1].After = s.gaps[0].After
 		s.gaps = s.gaps[1:]
 	}
-	s.head = now
-	s.Publish()
+	s.head, s.current = now, nil
+	s.wakeLocked()
 }
 
 // lost says that an RV may be of a moment that was not restored.

@@ -67,6 +67,7 @@ type Store struct {
 	wake        chan struct{} // closed when these have moved
 	closed      bool
 	gaps        []Gap
+	life        int // grows when everything is replaced
 	watchers    int
 	expired     atomic.Int64
 }

@@ -79,67 +79,91 @@ func (e Etcd) swap(ctx context.Context, revision int64, upTo uint64) (bool, erro
 	return answer.Succeeded, nil
 }
 
+// ErrDeposed is wrapped where a later holder of the Lease has taken over the
+// numbers: nothing is reserved for this one any more.
+var ErrDeposed = errors.New("a later sequencer has taken over the resourceVersions")
+
 // ConfigMap keeps the number in a ConfigMap of the control plane.
 type ConfigMap struct {
 	Client          kubernetes.Interface
 	Namespace, Name string
+	// Epoch of the holder of the Lease; 0 where there is no Lease. Load claims
+	// the number for it: from then on holders of earlier epochs reserve nothing.
+	Epoch uint64
 }
 
-const dataKey = "reserved"
+const (
+	dataKey  = "reserved"
+	epochKey = "epoch"
+)
 
 // Load implements sequence.Reservation.
 func (c ConfigMap) Load(ctx context.Context) (uint64, error) {
-	cm, err := c.Client.CoreV1().ConfigMaps(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the reservation: %w", err)
-	}
-	return parse(cm)
-}
-
-func parse(cm *corev1.ConfigMap) (uint64, error) {
-	if cm.Data[dataKey] == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(cm.Data[dataKey], 10, 63)
-	if err != nil {
-		return 0, fmt.Errorf("ConfigMap %s/%s holds no number: %w", cm.Namespace, cm.Name, err)
-	}
-	return n, nil
+	return c.change(ctx, 0)
 }
 
 // Store implements sequence.Reservation.
 func (c ConfigMap) Store(ctx context.Context, upTo uint64) error {
+	_, err := c.change(ctx, upTo)
+	return err
+}
+
+// change moves the number and the epoch forward, and gives the number as it was.
+func (c ConfigMap) change(ctx context.Context, upTo uint64) (uint64, error) {
 	for {
-		err := c.store(ctx, upTo)
+		before, err := c.tryChange(ctx, upTo)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			return err
+			return before, err
 		}
 		if ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+			return 0, errors.Join(err, ctx.Err())
 		}
 	}
 }
 
-func (c ConfigMap) store(ctx context.Context, upTo uint64) error {
+func (c ConfigMap) tryChange(ctx context.Context, upTo uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	client := c.Client.CoreV1().ConfigMaps(c.Namespace)
 	cm, err := client.Get(ctx, c.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	missing := apierrors.IsNotFound(err)
+	if missing {
 		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
-		cm.Data = map[string]string{dataKey: strconv.FormatUint(upTo, 10)}
-		_, err = client.Create(ctx, cm, metav1.CreateOptions{})
-		return err
+	} else if err != nil {
+		return 0, fmt.Errorf("read the reservation: %w", err)
 	}
+	before, err := parse(cm, dataKey)
 	if err != nil {
-		return fmt.Errorf("read the reservation: %w", err)
+		return 0, err
 	}
-	present, err := parse(cm)
-	if err != nil || present >= upTo {
-		return err
+	epoch, err := parse(cm, epochKey)
+	switch {
+	case err != nil:
+		return 0, err
+	case epoch > c.Epoch && c.Epoch > 0:
+		return 0, fmt.Errorf("%w: of epoch %d, this one is of %d", ErrDeposed, epoch, c.Epoch)
+	case before >= upTo && epoch >= c.Epoch:
+		return before, nil
 	}
-	cm.Data = map[string]string{dataKey: strconv.FormatUint(upTo, 10)}
-	_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
-	return err
+	cm.Data = map[string]string{dataKey: strconv.FormatUint(max(before, upTo), 10)}
+	if epoch = max(epoch, c.Epoch); epoch > 0 {
+		cm.Data[epochKey] = strconv.FormatUint(epoch, 10)
+	}
+	if missing {
+		_, err = client.Create(ctx, cm, metav1.CreateOptions{})
+	} else {
+		_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
+	}
+	return before, err
+}
+
+func parse(cm *corev1.ConfigMap, key string) (uint64, error) {
+	if cm.Data[key] == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(cm.Data[key], 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("ConfigMap %s/%s holds no number: %w", cm.Namespace, cm.Name, err)
+	}
+	return n, nil
 }
