@@ -33,7 +33,10 @@ type SystemOptions struct {
 	// GatewayFlags, when not nil, run cluster-gateway as a process of its own
 	// with these flags; Flags must then lead the endpoint to it.
 	GatewayFlags []string
-	// Env is added to the environment of both.
+	// MoreGateways are the flags of further ones, which are named
+	// "cluster-gateway-2" and so on.
+	MoreGateways [][]string
+	// Env is added to the environment of all.
 	Env []string
 
 	// Binary replaces the one built from the working tree.
@@ -109,6 +112,9 @@ func (s *System) start(ctx context.Context) error {
 	}, s.opts.Flags...))
 	if s.opts.GatewayFlags != nil {
 		s.add("cluster-gateway", s.set.Product("cluster-gateway"), s.opts.GatewayFlags)
+	}
+	for i, flags := range s.opts.MoreGateways {
+		s.add(fmt.Sprintf("cluster-gateway-%d", i+2), s.set.Product("cluster-gateway"), flags)
 	}
 	for _, c := range s.components {
 		c.env = s.opts.Env

@@ -37,13 +37,19 @@ DATA_DIR/pki at its first start. On another host, copy these files:
 
 const examples = `  # Beside the endpoint, on the same host
   multicluster-apiserver --data-dir ./isthmus --gateway 127.0.0.1:7443
-  cluster-gateway --certificates ./isthmus/pki --endpoint https://127.0.0.1:6443 --listen 127.0.0.1:7443`
+  cluster-gateway --certificates ./isthmus/pki --endpoint https://127.0.0.1:6443 --listen 127.0.0.1:7443
+
+  # Two of them, of which one takes over when the other ends
+  multicluster-apiserver --gateway gateway-a:7443,gateway-b:7443
+  cluster-gateway --listen 0.0.0.0:7443 --advertise gateway-a:7443 ...
+  cluster-gateway --listen 0.0.0.0:7443 --advertise gateway-b:7443 ...`
 
 // Options are the flags.
 type Options struct {
 	Listen          string
 	MetricsListen   string
 	Endpoint        string
+	Advertise       string
 	Certificates    string
 	DataDir         string
 	MemberResources []string
@@ -89,6 +95,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.Listen, "listen", o.Listen, "Address (host:port) that multicluster-apiserver reaches this gateway at.")
 	fs.StringVar(&o.MetricsListen, "metrics-listen", o.MetricsListen, "Address of /metrics, /healthz and /readyz, without TLS; empty for none.")
 	fs.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "URL of multicluster-apiserver.")
+	fs.StringVar(&o.Advertise, "advertise", "", "Address (host:port) at which the other gateways reach this one; give it where several run. One of them then reads the members, by a Lease, and the others follow it. Empty for a gateway that is alone.")
 	fs.StringVar(&o.Certificates, "certificates", o.Certificates, "Folder with the certificates that multicluster-apiserver made.")
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder that keeps the cache over a restart, for this process alone; empty for gateway-PORT beside the --certificates, none to keep nothing.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual][:off]; the same as multicluster-apiserver's flag.")
@@ -102,8 +109,8 @@ func NewCommand() *cobra.Command {
 // Validate says everything that is wrong, not only the first.
 func (o *Options) Validate() error {
 	var errs []error
-	for flag, address := range map[string]string{"--listen": o.Listen, "--metrics-listen": o.MetricsListen} {
-		if address == "" && flag == "--metrics-listen" {
+	for flag, address := range map[string]string{"--listen": o.Listen, "--metrics-listen": o.MetricsListen, "--advertise": o.Advertise} {
+		if address == "" && flag != "--listen" {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(address); err != nil {

@@ -48,6 +48,7 @@ type server struct {
 	options    *Options
 	membership *membership.Controller
 	fleet      *fleet.Fleet
+	replica    *replication // nil for a gateway that is alone
 }
 
 func newServer(ctx context.Context, o *Options) (*server, error) {
@@ -65,15 +66,23 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--endpoint %q: %w", o.Endpoint, err)
 	}
-	numbers, err := openSequence(ctx, client, o.Endpoint)
+	s := &server{options: o}
+	config := fleet.Config{ControlPlane: endpoint, Dir: o.cacheDir()}
+	if o.Advertise == "" {
+		config.Clock, err = openSequence(ctx, client, o.Endpoint)
+	} else {
+		s.replica, err = newReplication(o, client)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if s.replica != nil {
+		config.Clock, config.Replica, config.Lead = s.replica.numbers, s.replica, s.replica.leads
 	}
 	resources, err := fleet.ParseResources(o.MemberResources)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{options: o}
 	s.membership, err = membership.New(membership.Options{ControlPlane: endpoint, Leads: func() bool { return false }})
 	if err != nil {
 		return nil, fmt.Errorf("set up membership: %w", err)
@@ -86,9 +95,13 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.fleet, err = fleet.New(fleet.Config{
-		ControlPlane: endpoint, Membership: reporter, Clock: numbers, Resources: resources, Authorizer: rights, Dir: o.cacheDir(),
-	})
+	config.Membership, config.Resources, config.Authorizer = reporter, resources, rights
+	if s.fleet, err = fleet.New(config); err != nil {
+		return nil, err
+	}
+	if s.replica != nil {
+		err = s.replica.join(s.fleet)
+	}
 	return s, err
 }
 
@@ -139,6 +152,9 @@ func (s *server) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.membership.Run(ctx) })
 	group.Go(func() error { return s.fleet.Run(ctx) })
+	if s.replica != nil {
+		group.Go(func() error { return s.replica.run(ctx) })
+	}
 	group.Go(func() error { return s.serveRequests(ctx) })
 	group.Go(func() error { return s.serveMetrics(ctx) })
 	return group.Wait()
@@ -155,6 +171,9 @@ func (s *server) serveRequests(ctx context.Context) error {
 		return fmt.Errorf("read the gateway authority: %w", err)
 	}
 	handler := remote.Handler(s.fleet.Kinds(), s.fleet.Gateway(), ctx.Done())
+	if s.replica != nil {
+		handler = s.replica.handler(s.fleet, ctx.Done())
+	}
 	return serve(ctx, "--listen", s.options.Listen, handler, remote.TLSConfig(certificate, authority))
 }
 
@@ -163,7 +182,11 @@ func (s *server) serveMetrics(ctx context.Context) error {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
-	for _, c := range s.fleet.Collectors() {
+	collectors := s.fleet.Collectors()
+	if s.replica != nil {
+		collectors = append(collectors, s.replica)
+	}
+	for _, c := range collectors {
 		if err := registry.Register(c); err != nil {
 			return fmt.Errorf("register the gateway's metrics: %w", err)
 		}

@@ -47,7 +47,8 @@ type system struct {
 	router     *proxy.Router
 	loopback   *rest.Config
 	membership *membership.Controller
-	fleet      *fleet.Fleet // nil with separate gateways
+	fleet      *fleet.Fleet   // nil with separate gateways
+	gateways   *remote.Client // nil without
 	leadership leadership
 	settler    *settle.Settler
 	installed  atomic.Bool
@@ -144,6 +145,7 @@ func (s *system) useGateways(files pki.Files) error {
 	if err != nil {
 		return fmt.Errorf("--gateway: %w", err)
 	}
+	s.gateways = client
 	s.router = &proxy.Router{Kinds: proxy.NewKinds(fleet.Classes(s.memberResources)), Gateway: client}
 	return nil
 }
@@ -158,6 +160,9 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 	group.Go(func() error { return s.membership.Run(ctx) })
 	if s.fleet != nil {
 		group.Go(func() error { return s.fleet.Run(ctx) })
+	}
+	if s.gateways != nil {
+		group.Go(func() error { s.gateways.Run(ctx); return nil })
 	}
 	group.Go(func() error {
 		return s.leadership.run(ctx, s.loopback, func(ctx context.Context) error { return s.lead(ctx, servingCA) })

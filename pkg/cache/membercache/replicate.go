@@ -18,6 +18,9 @@ import (
 type Replica interface {
 	// Holds answers nil while this process may number events: nobody else does.
 	Holds() error
+	// Leading answers without an error while nobody else numbers events, also
+	// when this process is about to let another do so.
+	Leading() (epoch uint64, err error)
 	// Present gives an RV of a collection that is not below that of any write
 	// which was completed before the call, as the process that numbers the
 	// events knows it. The error says that it cannot be asked.
@@ -84,7 +87,9 @@ func (c *collection) Gaps() []cache.Gap {
 }
 
 // holds says whether this process may number events now.
-func (c *Cache) holds() bool { return c.cfg.Replica == nil || !c.Following() && c.cfg.Replica.Holds() == nil }
+func (c *Cache) holds() bool {
+	return c.cfg.Replica == nil || !c.Following() && c.cfg.Replica.Holds() == nil
+}
 
 // holdEvery is how often a feed asks whether it may go on.
 const holdEvery = 20 * time.Millisecond
@@ -122,7 +127,10 @@ func (c *Cache) Stream(ctx context.Context, gvr schema.GroupVersionResource, fro
 	case c.cfg.Replica == nil || c.Following():
 		return merge.ErrFollows
 	}
-	return col.Stream(ctx, out, from, c.cfg.Now, c.cfg.Replica.Holds)
+	return col.Stream(ctx, out, from, c.cfg.Now, func() error {
+		_, err := c.cfg.Replica.Leading()
+		return err
+	})
 }
 
 // Head is the RV of the last event of a collection.

@@ -37,10 +37,10 @@ type Config struct {
 	Resource cache.Resource
 	Clock    *sequence.Clock
 	// Head is the RV at which an empty collection begins.
-	Head     uint64
-	Limits   store.Limits
-	Now      clock.WithTicker
-	Index    *references.Index
+	Head   uint64
+	Limits store.Limits
+	Now    clock.WithTicker
+	Index  *references.Index
 	// Follow says that another process numbers the events, until Lead.
 	Follow bool
 	// Identities say which clusters the sources are.

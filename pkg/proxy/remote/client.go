@@ -23,6 +23,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -44,15 +45,19 @@ const (
 // address it was reached by.
 const serverName = "localhost"
 
-const dialTimeout = 2 * time.Second
+const (
+	dialTimeout      = 2 * time.Second
+	handshakeTimeout = 5 * time.Second
+)
 
 // Client forwards requests to one of several gateway addresses.
 type Client struct {
 	proxy *httputil.ReverseProxy
+	pool  *pool
 }
 
-// NewClient makes a client of the gateways at the given host:port addresses,
-// tried in order at each new connection.
+// NewClient makes a client of the gateways at the given host:port addresses. The
+// first that is well has all requests.
 func NewClient(addresses []string, certificate tls.Certificate, authority *x509.CertPool) (*Client, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no gateway address")
@@ -62,19 +67,10 @@ func NewClient(addresses []string, certificate tls.Certificate, authority *x509.
 			return nil, fmt.Errorf("gateway address %q must be host:port: %w", a, err)
 		}
 	}
-	transport := &http.Transport{
-		DialContext:         dialFirst(addresses),
-		TLSClientConfig:     &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: authority, ServerName: serverName, MinVersion: tls.VersionTLS13},
-		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     90 * time.Second,
-		// Upgrades need HTTP/1.1; the gateway is one hop away, so that a
-		// connection for each long request costs little.
-		ForceAttemptHTTP2:  false,
-		DisableCompression: true,
-	}
+	pool := newPool(addresses, func() *http.Transport { return newTransport(certificate, authority) })
 	target := &url.URL{Scheme: "https", Host: "cluster-gateway"}
-	return &Client{proxy: &httputil.ReverseProxy{
-		Transport:     transport,
+	return &Client{pool: pool, proxy: &httputil.ReverseProxy{
+		Transport:     pool,
 		FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(target)
@@ -86,18 +82,21 @@ func NewClient(addresses []string, certificate tls.Certificate, authority *x509.
 	}}, nil
 }
 
-func dialFirst(addresses []string) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	return func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var failures []error
-		for _, a := range addresses {
-			conn, err := dialer.DialContext(ctx, network, a)
-			if err == nil {
-				return conn, nil
-			}
-			failures = append(failures, err)
-		}
-		return nil, errors.Join(failures...)
+// Run watches over the gateways until ctx ends, so that requests go to one that
+// answers.
+func (c *Client) Run(ctx context.Context) { c.pool.run(ctx) }
+
+func newTransport(certificate tls.Certificate, authority *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:     &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: authority, ServerName: serverName, MinVersion: tls.VersionTLS13},
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+		// Upgrades need HTTP/1.1; the gateway is one hop away, so that a
+		// connection for each long request costs little.
+		ForceAttemptHTTP2:  false,
+		DisableCompression: true,
 	}
 }
 
@@ -159,12 +158,18 @@ func setIdentity(out *http.Request) {
 	}
 }
 
+// retrySoon goes with refusals of what was sent to nobody.
+var retrySoon = &metav1.StatusDetails{RetryAfterSeconds: 1}
+
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
 	}
 	klog.FromContext(r.Context()).Error(err, "No gateway answers", "path", r.URL.Path)
 	status := apierrors.NewServiceUnavailable("no cluster-gateway answers: " + err.Error())
+	if neverSent(err) {
+		status.ErrStatus.Details = retrySoon
+	}
 	responsewriters.ErrorNegotiated(status, legacyscheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -63,6 +64,10 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// Dir keeps the member cache over a restart; nothing is kept where empty.
 	Dir string
+	// Replica is set where this fleet is one of several: it reads no member
+	// before Lead is closed, when its cache leads and its clock is started.
+	Replica membercache.Replica
+	Lead    <-chan struct{}
 }
 
 // Fleet is the assembled gateway.
@@ -83,6 +88,7 @@ func New(cfg Config) (*Fleet, error) {
 		Pending:   true,
 		Dir:       cfg.Dir,
 		Resources: resources,
+		Replica:   cfg.Replica,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
@@ -107,8 +113,36 @@ func (f *Fleet) Collectors() []prometheus.Collector {
 // Kinds is the table that routes requests.
 func (f *Fleet) Kinds() *proxy.Kinds { return f.kinds }
 
-// Run feeds the cache from all members until ctx ends.
+// Run feeds the cache from all members, or from the leading replica, until ctx
+// ends.
 func (f *Fleet) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { f.cache.Run(ctx); return nil })
+	group.Go(func() error { return f.printer.Run(ctx, f.cfg.ControlPlane) })
+	group.Go(func() error {
+		if f.follows(ctx) {
+			return nil
+		}
+		return f.feed(ctx)
+	})
+	return group.Wait()
+}
+
+// follows returns when this fleet leads, or with true when ctx ends before.
+func (f *Fleet) follows(ctx context.Context) bool {
+	if f.cfg.Replica == nil {
+		return false
+	}
+	select {
+	case <-f.cfg.Lead:
+		return false
+	case <-ctx.Done():
+		return true
+	}
+}
+
+// feed reads the members until ctx ends.
+func (f *Fleet) feed(ctx context.Context) error {
 	err := f.cache.SetSource(membercache.Source{
 		Name: cache.ControlPlane, Order: controlPlaneOrder, Config: f.cfg.ControlPlane, EverSynced: true,
 	})
@@ -118,12 +152,10 @@ func (f *Fleet) Run(ctx context.Context) error {
 	cancel := f.cfg.Membership.Subscribe(func(c membership.Change) { f.follow(ctx, c) })
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { f.cache.Run(ctx) })
 	wg.Go(func() { f.complete(ctx) })
 	wg.Go(func() { f.report(ctx) })
-	err = f.printer.Run(ctx, f.cfg.ControlPlane)
 	wg.Wait()
-	return err
+	return nil
 }
 
 // complete ends the time in which no answer passes for a whole one: when every
@@ -260,6 +292,9 @@ func served(states []membercache.SourceState) (loaded bool, why string) {
 // Ready says whether every member that answers is loaded. A member that does
 // not answer is waited for at most half a minute.
 func (f *Fleet) Ready() error {
+	if f.cache.Following() {
+		return f.cache.Loaded()
+	}
 	if !f.cfg.Membership.HasSynced() {
 		return errors.New("the list of clusters is not read yet")
 	}
