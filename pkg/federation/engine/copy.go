@@ -16,7 +16,7 @@ import (
 // copyRecord is what is cached of an object in a member: no content, only what
 // tells drift from agreement, and the status where it is aggregated.
 type copyRecord struct {
-	metav1.ObjectMeta // name, namespace, UID, resourceVersion, generation, timestamps
+	metav1.ObjectMeta // name, namespace, UID, resourceVersion, generation, timestamps, finalizers
 	owned             bool
 	held              bool
 	templateUID       types.UID
@@ -60,6 +60,7 @@ func recordCopy(controlPlane string, gvk schema.GroupVersionKind, u *unstructure
 			Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(),
 			ResourceVersion: u.GetResourceVersion(), Generation: u.GetGeneration(),
 			DeletionTimestamp: u.GetDeletionTimestamp(), CreationTimestamp: u.GetCreationTimestamp(),
+			Finalizers: u.GetFinalizers(),
 		},
 		owned:       marks.Owned(controlPlane, key, u.GetLabels(), annotations),
 		held:        annotations[marks.Hold] != "",

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -273,7 +276,7 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 		}
 	}
 	var unreachable []string
-	pending := false
+	pending := map[string]string{}
 	for _, m := range e.memberList() {
 		switch {
 		case m.record(key).gone == t.UID:
@@ -285,17 +288,57 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 				unreachable = append(unreachable, m.name)
 			}
 		default:
-			pending = true
+			pending[m.name] = stillThere(m.copy(key), m.record(key))
 			m.queue.Add(key)
 		}
 	}
-	if pending {
-		return nil // the members' workers come back with it
+	if len(pending) > 0 { // the members' workers come back with it
+		return e.showPending(ctx, key, t, b, pending)
 	}
 	if err := e.settleBinding(ctx, key, t, b, unreachable); err != nil {
 		return err
 	}
 	return e.letGo(ctx, key, t)
+}
+
+// stillThere says why a copy of a template that is being deleted is not gone.
+func stillThere(there *copyRecord, last applied) string {
+	switch {
+	case last.waits != "":
+		return last.waits
+	case there == nil || there.DeletionTimestamp == nil:
+		return "the copy is not deleted yet"
+	case len(there.Finalizers) == 0:
+		return "the copy is being deleted"
+	}
+	return "the copy is being deleted and has the finalizers " + strings.Join(there.Finalizers, ", ")
+}
+
+// longDeletion is how long a deletion may take before the binding says what it
+// waits for.
+const longDeletion = 3 * time.Second
+
+// showPending tells which members hold up a deletion.
+func (e *Engine) showPending(ctx context.Context, key marks.Key, t *template, b *binding, pending map[string]string) error {
+	if b == nil {
+		return nil
+	}
+	if left := longDeletion - time.Since(t.DeletionTimestamp.Time); left > 0 {
+		e.templateQueue.AddAfter(key, left)
+		return nil
+	}
+	status := b.Status.DeepCopy()
+	if !meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: workv1alpha2.ConditionFullyApplied, Status: metav1.ConditionFalse, Reason: "Deleting",
+		Message: describeProblems(pending), ObservedGeneration: b.Generation,
+	}) {
+		return nil
+	}
+	err := e.bindings.storeStatus(ctx, key, b, *status)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // letGo takes off the finalizers that are ours to take off. Nothing mounts a

@@ -160,7 +160,8 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if err != nil {
 		return err
 	}
-	if _, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
+	if why, no := intent.Forbidden(key.GroupKind(), t, s.Type); no {
+		e.refuse(key, t, why)
 		return nil
 	}
 	d, b, err := e.decideAndRecord(ctx, key, t, b, s)

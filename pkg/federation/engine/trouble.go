@@ -91,6 +91,24 @@ func (e *Engine) trouble(key marks.Key, t *template, op interpreter.Operation, c
 	e.event(key, t, corev1.EventTypeWarning, string(op)+"Failed", "%s", problem)
 }
 
+// refuse tells, once, that a template is never propagated although a policy
+// names it.
+func (e *Engine) refuse(key marks.Key, t *template, why string) {
+	ref := referenceOf(key, t)
+	ref.ExactName = true // one that selects it among others means those
+	index, _ := e.policies.current()
+	policy, named := index.Match(ref, "")
+	if !named {
+		why = ""
+	}
+	if e.troubles.set(key, troubleKey{operation: neverPropagated}, why) && named {
+		e.event(key, t, corev1.EventTypeWarning, reasonForbidden, "policy %s names it, but %s", policy.Name, why)
+	}
+}
+
+// neverPropagated stands for an operation of which a template may be in trouble.
+const neverPropagated interpreter.Operation = "Propagate"
+
 // setInterpreted puts what could not be interpreted among the conditions, or
 // takes it away.
 func setInterpreted(conditions *[]metav1.Condition, problems []string, generation int64) (changed bool) {

@@ -1,0 +1,233 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
+)
+
+// A label of a namespace that a member's people have set stays until the
+// template speaks of the key.
+func TestNamespaceLabelsOfAMember(t *testing.T) {
+	t.Parallel()
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	holds := func(want string) {
+		t.Helper()
+		labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
+			n, err := labtest.Client(t, world.Member("m1")).CoreV1().Namespaces().Get(ctx, ns, getNow)
+			if err != nil {
+				return err
+			}
+			if got := n.Labels["injection"] + "," + n.Labels["team"] + "," + n.Labels["pod-security.kubernetes.io/warn"]; got != want {
+				return fmt.Errorf("labels %v, want %s", n.Labels, want)
+			}
+			return nil
+		})
+	}
+	holds(",,")
+	labtest.MustKubectl(t, world.Member("m1").Kubeconfig(), "", "label", "namespace", ns, "injection=enabled", "pod-security.kubernetes.io/warn=baseline")
+	kubectl(t, "", "label", "namespace", ns, "team=x")
+	holds("enabled,x,baseline")
+	kubectl(t, "", "label", "namespace", ns, "injection=disabled")
+	holds("disabled,x,baseline")
+	kubectl(t, "", "label", "namespace", ns, "injection-")
+	holds(",x,baseline")
+}
+
+const finalized = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, finalizers: [example.com/endpoint]}
+data: {a: b}
+`
+
+// Finalizers stay where they are; a copy that is held in a member holds the
+// template, which says where.
+func TestFinalizersOfBothSides(t *testing.T) {
+	t.Parallel()
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	direct := members(t)
+	kubectl(t, finalized, "-n", ns, "apply", "-f", "-")
+	inMember := func(name, value string, finalizers ...string) {
+		t.Helper()
+		labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
+			c, err := direct[name].CoreV1().ConfigMaps(ns).Get(ctx, "c", getNow)
+			if err == nil && (c.Data["a"] != value || !slices.Equal(c.Finalizers, finalizers)) {
+				err = fmt.Errorf("in %s: %v, finalizers %v", name, c.Data, c.Finalizers)
+			}
+			return err
+		})
+	}
+	inMember("m1", "b")
+	inMember("m2", "b")
+	labtest.MustKubectl(t, world.Member("m1").Kubeconfig(), "", "-n", ns, "patch", "configmap", "c", "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/member"]}}`)
+	kubectl(t, "", "-n", ns, "patch", "configmap", "c", "--type=merge", "-p", `{"data":{"a":"c"}}`)
+	inMember("m1", "c", "example.com/member")
+	inMember("m2", "c")
+
+	kubectl(t, "", "-n", ns, "delete", "configmap", "c", "--wait=false")
+	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+		if _, err := direct["m2"].CoreV1().ConfigMaps(ns).Get(ctx, "c", getNow); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the copy in m2: %v", err)
+		}
+		if c, err := direct["m1"].CoreV1().ConfigMaps(ns).Get(ctx, "c", getNow); err != nil || c.DeletionTimestamp == nil {
+			return fmt.Errorf("the copy in m1 is not being deleted (%v)", err)
+		}
+		return nil
+	})
+	eventually(t, ns, "resourcebinding/c-configmap", `{.status.conditions[?(@.type=="FullyApplied")].message}`,
+		"m1: the copy is being deleted and has the finalizers example.com/member")
+	if got := get(t, ns, "configmap/c", `{.metadata.finalizers}`); !strings.Contains(got, "isthmus.dev/propagation") {
+		t.Errorf("the template went before the copy in m1: %s", got)
+	}
+	labtest.MustKubectl(t, world.Member("m1").Kubeconfig(), "", "-n", ns, "patch", "configmap", "c", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	eventually(t, ns, "configmap/c", `{.metadata.finalizers}`, `["example.com/endpoint"]`)
+	kubectl(t, "", "-n", ns, "patch", "configmap", "c", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	eventually(t, ns, "configmap/c", "{.metadata.name}", "")
+}
+
+const injecting = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAME}}
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [deployments]}]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: >-
+        Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+          Object.spec.template.spec.containers{name: "proxy", image: "registry.example.com/proxy:1"},
+          Object.spec.template.spec.containers{name: "web", env: [Object.spec.template.spec.containers.env{name: "INJECTED", value: "yes"}]}
+        ]}}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME}
+`
+
+// What a member's admission adds to a copy stays, and is not fought.
+func TestInjectedContainers(t *testing.T) {
+	t.Parallel()
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	m1 := world.Member("m1")
+	policies := strings.ReplaceAll(injecting, "NAME", ns)
+	labtest.MustKubectl(t, m1.Kubeconfig(), policies, "apply", "-f", "-")
+	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), policies, "delete", "-f", "-") })
+	probe := app("probe", "", "10m", 0)
+	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
+		res := labtest.Kubectl(t, m1.Kubeconfig(), probe, "-n", ns, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.template.spec.containers[*].name}")
+		if !strings.Contains(res.Out, "proxy") {
+			return fmt.Errorf("the policy does not act yet: %s%s", res.Out, res.Err)
+		}
+		return nil
+	})
+	kubectl(t, policyOver("  placement: {clusterAffinity: {clusterNames: [m1]}}\n"), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("web", "", "10m", 2), "-n", ns, "apply", "-f", "-")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	const path = `{range .spec.template.spec.containers[*]}{.name} {.image} {.env[*].name} {end}{.metadata.generation}`
+	inM1 := func() string {
+		return labtest.MustKubectl(t, m1.Kubeconfig(), "", "-n", ns, "get", "deployment", "web", "-o", "jsonpath="+path)
+	}
+	if got := inM1(); got != "web registry.example.com/web:1 INJECTED proxy registry.example.com/proxy:1  1" {
+		t.Fatalf("m1 has %q", got)
+	}
+	log := labtest.MemberAudit(t, m1)
+	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	time.Sleep(5 * time.Second) // a fight would go on
+	if got := inM1(); got != "web registry.example.com/web:2 INJECTED proxy registry.example.com/proxy:1  2" {
+		t.Errorf("after one change of the image m1 has %q", got)
+	}
+	writes := 0
+	for _, a := range labtest.WritesBy(labtest.ApplyUser, log.Read(t)) {
+		if a.ObjectRef.Namespace == ns && a.ObjectRef.Resource == "deployments" {
+			writes++
+		}
+	}
+	if writes != 1 {
+		t.Errorf("%d writes for one change", writes)
+	}
+	if got := get(t, ns, "deployment/web", "{.status.readyReplicas} {.status.observedGeneration}/{.metadata.generation}"); got != "2 2/2" {
+		t.Errorf("status %q", got)
+	}
+}
+
+const claims = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: NAME}
+provisioner: kubernetes.io/no-provisioner
+allowVolumeExpansion: true
+`
+
+const volume = `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: NAME}
+spec:
+  storageClassName: NAME
+  capacity: {storage: 5Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: /tmp/NAME}
+`
+
+const claim = `
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: data}
+spec:
+  resourceSelectors: [{apiVersion: v1, kind: PersistentVolumeClaim}]
+  placement: {clusterAffinity: {clusterNames: [m1]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: NAME, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`
+
+// A claim that a member has bound keeps its volume, and grows by the endpoint.
+func TestClaimThatIsBound(t *testing.T) {
+	t.Parallel()
+	endpoint, m1 := world.System.Kubeconfig(), world.Member("m1")
+	ns := labtest.Namespace(t, endpoint)
+	named := func(doc string) string { return strings.ReplaceAll(doc, "NAME", ns) }
+	for _, kubeconfig := range []string{endpoint, m1.Kubeconfig()} {
+		labtest.MustKubectl(t, kubeconfig, named(claims), "apply", "-f", "-")
+		t.Cleanup(func() { labtest.Kubectl(t, kubeconfig, "", "delete", "storageclass", ns, "--wait=false") })
+	}
+	labtest.MustKubectl(t, m1.Kubeconfig(), named(volume), "apply", "-f", "-")
+	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), "", "delete", "persistentvolume", ns, "--wait=false") })
+	kubectl(t, named(claim), "-n", ns, "apply", "-f", "-")
+	eventually(t, ns, "persistentvolumeclaim/data", "{.status.phase} {.status.capacity.storage}", "Bound 5Gi")
+	kubectl(t, "", "-n", ns, "patch", "persistentvolumeclaim", "data", "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+	labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
+		c, err := labtest.Client(t, m1).CoreV1().PersistentVolumeClaims(ns).Get(ctx, "data", getNow)
+		if err != nil {
+			return err
+		}
+		request := c.Spec.Resources.Requests[corev1.ResourceStorage]
+		if request.String() != "2Gi" || c.Spec.VolumeName != ns || c.Annotations["pv.kubernetes.io/bind-completed"] != "yes" || !slices.Contains(c.Finalizers, "kubernetes.io/pvc-protection") {
+			return fmt.Errorf("m1 has %s of %q, %v, %v", request.String(), c.Spec.VolumeName, c.Annotations, c.Finalizers)
+		}
+		return nil
+	})
+	eventually(t, ns, "persistentvolumeclaim/data", "{.status.phase}", "Bound")
+	if events := kubectl(t, "", "-n", ns, "get", "events", "--field-selector=type=Warning,involvedObject.name=data"); strings.Contains(events, "SyncWorkFailed") {
+		t.Errorf("it was refused at times:\n%s", events)
+	}
+}
