@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -75,6 +76,10 @@ func TestLongRequests(t *testing.T) {
 			}
 		}
 	})
+	t.Run("through to a member", func(t *testing.T) {
+		t.Parallel()
+		watchesThrough(t, ns, longer)
+	})
 	t.Run("exec", func(t *testing.T) {
 		t.Parallel()
 		out := execute(t, ns, "web", "sh", "-c", fmt.Sprintf("sleep %d; echo late", int(longer.Seconds())))
@@ -83,6 +88,49 @@ func TestLongRequests(t *testing.T) {
 		}
 	})
 }
+
+// watchesThrough watches in a member by the proxy of its Cluster: the watch is
+// counted as a long request, outlives the limit, and ends when it was asked to.
+func watchesThrough(t *testing.T, ns string, longer time.Duration) {
+	t.Helper()
+	config := labtest.Config(t, world.System)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := longer + 2*time.Second
+	path := fmt.Sprintf("/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/%s/pods?watch=1&timeoutSeconds=%d", ns, int(limit.Seconds()))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end below
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the watch began after %s", took)
+	}
+	if counted := ask(t, config, "GET", "/metrics", nil); !throughLine.Match(counted.body) {
+		t.Error("the watch is not counted among the long requests")
+	}
+	time.Sleep(longer - time.Since(started))
+	made := pod("through")
+	if _, err := labtest.Client(t, world.Member("m1")).CoreV1().Pods(ns).Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(body), `"name":"through"`) {
+		t.Errorf("after %s the watch ends with %v and %d bytes", time.Since(started), err, len(body))
+	}
+	if took := time.Since(started); took < limit-time.Second {
+		t.Errorf("the watch ended after %s, asked for %s", took, limit)
+	}
+}
+
+var throughLine = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="clusters"[^}]*subresource="proxy"[^}]*\} [1-9]`)
 
 // next is the Pod of the next event, which must be of a type.
 func next(t testing.TB, w watch.Interface, kind watch.EventType, limit time.Duration) *corev1.Pod {

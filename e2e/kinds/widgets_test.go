@@ -5,9 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/isthmus-dev/isthmus/e2e/artifacts"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
@@ -104,5 +110,65 @@ func TestMemberDefinition(t *testing.T) {
 	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "widget", "--all")
 	if out := labtest.MustKubectl(t, admin, "", "-n", ns, "get", "widgets", "-o", "name"); out != "" {
 		t.Errorf("after delete --all: %s", out)
+	}
+	definitionGoesAndComes(t, ns)
+}
+
+// definitionGoesAndComes takes the kind away from m2: its objects go, those of
+// m1 stay, and all are there again when it is back.
+func definitionGoesAndComes(t *testing.T, ns string) {
+	t.Helper()
+	admin, m2 := world.System.Kubeconfig(), world.Member("m2").Kubeconfig()
+	dynamicClient, err := dynamic.NewForConfig(labtest.Config(t, world.System))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := func(want string) {
+		t.Helper()
+		labtest.Eventually(t, 2*time.Minute, func(context.Context) error {
+			res := labtest.Kubectl(t, admin, "", "-n", ns, "get", "widgets", "-o", "name")
+			if got := strings.Join(strings.Fields(res.Out), " "); res.Code != 0 || got != want {
+				return fmt.Errorf("served %q %s, want %q", got, res.Err, want)
+			}
+			return nil
+		})
+	}
+	of := func(name string) string { return strings.NewReplacer("NAME", name, "COLOUR", "red").Replace(widget) }
+	apply(t, world.Member("m1").Kubeconfig(), ns, of("near"))
+	apply(t, m2, ns, of("far"))
+	const both = "widget.example.com/far widget.example.com/near"
+	served(both)
+	w, err := dynamicClient.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	labtest.MustKubectl(t, m2, "", "delete", "crd", "widgets.example.com", "--timeout=50s")
+	served("widget.example.com/near")
+	apply(t, m2, "", widgetDefinition)
+	labtest.MustKubectl(t, m2, "", "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=30s")
+	apply(t, m2, ns, of("far"))
+	served(both)
+	var seen []string
+	labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+		for {
+			select {
+			case e, ok := <-w.ResultChan():
+				if !ok {
+					t.Fatalf("the watch ended after %v", seen)
+				}
+				if o, err := meta.Accessor(e.Object); err == nil && o.GetName() == "far" {
+					seen = append(seen, string(e.Type))
+				}
+			default:
+				if len(seen) < 3 {
+					return fmt.Errorf("the watch has seen %v", seen)
+				}
+				return nil
+			}
+		}
+	})
+	if want := []string{"ADDED", "DELETED", "ADDED"}; !slices.Equal(seen, want) {
+		t.Errorf("the watch has seen %v of m2's widget, want %v", seen, want)
 	}
 }

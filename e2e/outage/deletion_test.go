@@ -75,6 +75,11 @@ func TestDeletionByIntentOnly(t *testing.T) {
 		if found := deletions(logs[i].Read(t)); len(found) > 0 {
 			t.Errorf("restarts made the engine delete in %s: %v", m.Name(), found)
 		}
+		for _, a := range labtest.WritesBy(labtest.ApplyUser, logs[i].Read(t)) {
+			if a.ObjectRef.Namespace == ns {
+				t.Errorf("restarts made the engine write to %s: %s %s", m.Name(), a.Verb, a.RequestURI)
+			}
+		}
 		d, err := labtest.Client(t, m).AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil || string(d.UID) != copies[m.Name()] {
 			t.Errorf("after restarts the copy in %s is %v, %v; want the one of before", m.Name(), d.UID, err)

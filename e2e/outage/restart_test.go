@@ -222,6 +222,7 @@ func TestResourceVersionsNeverGoBack(t *testing.T) {
 	pods := "/api/v1/namespaces/" + ns + "/pods"
 	old, _ := versions(t, mustAsk(t, config, pods).body)
 	highest := old
+	equalListsHaveEqualVersions(t, config)
 	open := mustWatch(t, config, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", pods, old))
 	for i := range 20 {
 		highest = max(highest, label(t, world.m1, ns, "a", i), label(t, world.System, ns, "b", i))

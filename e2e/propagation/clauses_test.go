@@ -331,6 +331,7 @@ func TestUnreachableMemberLeavesTheGate(t *testing.T) {
 	kubectl(t, divided(1, 1, 1), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(6, "{maxSurge: 3, maxUnavailable: 3}"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	failing := beforeTheFreeze(t)
 	m3 := world.Member("m3")
 	if err := m3.Freeze(); err != nil {
 		t.Fatal(err)
@@ -346,9 +347,11 @@ func TestUnreachableMemberLeavesTheGate(t *testing.T) {
 			}
 			return err
 		})
+		afterTheThaw(t, failing)
 	}()
 	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
 	started := time.Now()
+	duringTheFreeze(t, failing)
 	labtest.Eventually(t, 2*time.Minute, func(ctx context.Context) error {
 		d, err := labtest.Client(t, world.System).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {

@@ -138,18 +138,18 @@ func TestInjectedContainers(t *testing.T) {
 	kubectl(t, policyOver("  placement: {clusterAffinity: {clusterNames: [m1]}}\n"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("web", "", "10m", 2), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
-	const path = `{range .spec.template.spec.containers[*]}{.name} {.image} {.env[*].name} {end}{.metadata.generation}`
+	const path = `{range .spec.template.spec.containers[?(@.name=="web")]}{.image} {.env[*].name} {end}{.spec.template.spec.containers[?(@.name=="proxy")].image} {.metadata.generation}`
 	inM1 := func() string {
 		return labtest.MustKubectl(t, m1.Kubeconfig(), "", "-n", ns, "get", "deployment", "web", "-o", "jsonpath="+path)
 	}
-	if got := inM1(); got != "web registry.example.com/web:1 INJECTED proxy registry.example.com/proxy:1  1" {
+	if got := inM1(); got != "registry.example.com/web:1 INJECTED registry.example.com/proxy:1 1" {
 		t.Fatalf("m1 has %q", got)
 	}
 	log := labtest.MemberAudit(t, m1)
 	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
 	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
 	time.Sleep(5 * time.Second) // a fight would go on
-	if got := inM1(); got != "web registry.example.com/web:2 INJECTED proxy registry.example.com/proxy:1  2" {
+	if got := inM1(); got != "registry.example.com/web:2 INJECTED registry.example.com/proxy:1 2" {
 		t.Errorf("after one change of the image m1 has %q", got)
 	}
 	writes := 0
@@ -164,6 +164,62 @@ func TestInjectedContainers(t *testing.T) {
 	if got := get(t, ns, "deployment/web", "{.status.readyReplicas} {.status.observedGeneration}/{.metadata.generation}"); got != "2 2/2" {
 		t.Errorf("status %q", got)
 	}
+}
+
+const rewriting = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAME}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [configmaps]}]
+  matchConditions: [{name: rewritten, expression: 'object.metadata.name == "rewritten"'}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "replace", path: "/data/a", value: "of the member"}]'}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME}
+`
+
+// A value that a member's admission always replaces is not written over and
+// over.
+func TestRewrittenValues(t *testing.T) {
+	t.Parallel()
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	m1 := world.Member("m1")
+	policies := strings.ReplaceAll(rewriting, "NAME", ns)
+	labtest.MustKubectl(t, m1.Kubeconfig(), policies, "apply", "-f", "-")
+	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), policies, "delete", "-f", "-") })
+	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
+		res := labtest.Kubectl(t, m1.Kubeconfig(), `{apiVersion: v1, kind: ConfigMap, metadata: {name: rewritten}, data: {a: x}}`, "-n", ns, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.data.a}")
+		if res.Out != "of the member" {
+			return fmt.Errorf("the policy does not act yet: %s%s", res.Out, res.Err)
+		}
+		return nil
+	})
+	log := labtest.MemberAudit(t, m1)
+	kubectl(t, "", "-n", ns, "create", "configmap", "rewritten", "--from-literal=a=b")
+	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+		_, err := labtest.Client(t, m1).CoreV1().ConfigMaps(ns).Get(ctx, "rewritten", getNow)
+		return err
+	})
+	time.Sleep(15 * time.Second) // a fight would go on
+	writes := 0
+	for _, a := range labtest.WritesBy(labtest.ApplyUser, log.Read(t)) {
+		if a.ObjectRef.Namespace == ns && a.ObjectRef.Name == "rewritten" {
+			writes++
+		}
+	}
+	if writes < 1 || writes > 6 {
+		t.Errorf("%d writes of a value that admission replaces", writes)
+	}
+	t.Logf("%d writes; the binding says %s", writes, get(t, ns, "resourcebinding/rewritten-configmap", "{.status.conditions}"))
 }
 
 const claims = `

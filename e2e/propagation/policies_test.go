@@ -455,6 +455,11 @@ spec:
 	kubectl(t, app("stays", "", "10m", 6), "-n", ns, "apply", "-f", "-")
 	runsIn(t, ns, "leaves", "m1=2 m2=2 m3=2")
 	runsIn(t, ns, "stays", "m1=2 m2=2 m3=2")
+	// What may run nowhere else stays where it is.
+	kubectl(t, strings.Replace(strings.Replace(spread("alone", "  failover: {cluster: {}}"), "name: web", "name: alone", 1),
+		"placement: {", "placement: {clusterAffinity: {clusterNames: [m3]}, ", 1), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("alone", "", "10m", 2), "-n", ns, "apply", "-f", "-")
+	runsIn(t, ns, "alone", "m3=2")
 	maintenance := func(status string) {
 		kubectl(t, "", "patch", "cluster", "m3", "--subresource=status", "--type=json", "-p", fmt.Sprintf(
 			`[{"op":"add","path":"/status/conditions/-","value":{"type":"Maintenance","status":%q,"reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`, status))
@@ -463,6 +468,10 @@ spec:
 	eventually(t, ns, "cluster/m3", `{.spec.taints[?(@.key=="maintenance")].effect}`, "NoExecute")
 	runsIn(t, ns, "leaves", "m1=3 m2=3")
 	runsIn(t, ns, "stays", "m1=2 m2=2 m3=2")
+	runsIn(t, ns, "alone", "m3=2")
+	if why := get(t, ns, "resourcebinding/alone-deployment", `{.status.conditions[?(@.type=="Scheduled")].message}`); !strings.Contains(why, "maintenance") {
+		t.Errorf("nothing says why alone does not leave: %q", why)
+	}
 	kubectl(t, app("later", "", "10m", 4), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/later", "--timeout=40s")
 	if got := get(t, ns, "resourcebinding/later-deployment", targetsPath); strings.Contains(got, "m3") {

@@ -2,6 +2,8 @@ package propagation
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,8 @@ func TestRolloutBudgetOverClusters(t *testing.T) {
 	o.settled(map[string]int32{"m1": 2, "m2": 2, "m3": 2})
 	o.reset()
 	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
+	generation := get(t, ns, "deployment/web", "{.metadata.generation}")
+	written, conflicts := statusWrites(t)
 	began := time.Now()
 	out := kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
 	took := time.Since(began)
@@ -26,6 +30,13 @@ func TestRolloutBudgetOverClusters(t *testing.T) {
 		t.Errorf("kubectl says the rollout has ended: %v", err)
 	}
 	o.settled(map[string]int32{"m1": 2, "m2": 2, "m3": 2})
+	writtenAfter, conflictsAfter := statusWrites(t)
+	if writtenAfter-written < 1 || writtenAfter-written > 30 || conflictsAfter != conflicts {
+		t.Errorf("%d status writes for one rollout, %d conflicts", writtenAfter-written, conflictsAfter-conflicts)
+	}
+	if now := get(t, ns, "deployment/web", "{.metadata.generation}"); now != generation {
+		t.Errorf("the rollout took the generation from %s to %s", generation, now)
+	}
 	fewest, most := o.extremes()
 	t.Logf("rolled out in %s, %d to %d Pods; kubectl said:\n%s", took, fewest, most, out)
 	if fewest < 5 || most > 6 {
@@ -71,4 +82,26 @@ func TestMoveWithoutDip(t *testing.T) {
 			}
 		})
 	}
+}
+
+var statusLine = regexp.MustCompile(`(?m)^apiserver_request_total\{([^}]*resource="deployments"[^}]*subresource="status"[^}]*)\} (\d+)$`)
+
+// statusWrites counts what the endpoint has been asked to write into the status
+// of Deployments, and how often that was a conflict. Other tests of the package
+// must not run at the same time.
+func statusWrites(t *testing.T) (all, conflicts int) {
+	t.Helper()
+	for _, line := range statusLine.FindAllStringSubmatch(kubectl(t, "", "get", "--raw", "/metrics"), -1) {
+		n, err := strconv.Atoi(line[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line[1], `verb="GET"`) {
+			continue
+		}
+		if all += n; strings.Contains(line[1], `code="409"`) {
+			conflicts += n
+		}
+	}
+	return all, conflicts
 }

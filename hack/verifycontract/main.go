@@ -1,7 +1,9 @@
-// Command verifycontract holds docs/contract.md to the list of clauses:
+// Command verifycontract holds docs/contract.md to the lists of clauses and of
+// faults:
 //
-//	clauses.txt -> every clause has one row -> the row names tests that exist,
-//	                                           or says "open: " and why
+//	clauses.txt, faults.txt -> every line has one row -> the row names tests that
+//	                                                     exist, or says "open: "
+//	                                                     and why
 //
 // With -update it writes the clauses' sections and texts anew and keeps what
 // the rows say.
@@ -16,8 +18,15 @@ import (
 	"os"
 )
 
-//go:embed clauses.txt
-var clauses string
+var (
+	//go:embed clauses.txt
+	clauses string
+	//go:embed faults.txt
+	faults string
+)
+
+// lists are all that the document must speak of.
+func lists() ([]section, error) { return parseClauses(clauses + "\n" + faults) }
 
 func main() {
 	update := flag.Bool("update", false, "write sections, identifiers and texts of the document anew")
@@ -31,7 +40,7 @@ func main() {
 }
 
 func run(root, document string, update bool) error {
-	sections, err := parseClauses(clauses)
+	sections, err := lists()
 	if err != nil {
 		return err
 	}
@@ -57,6 +66,6 @@ func run(root, document string, update bool) error {
 	if n := len(result.faults); n > 0 {
 		return fmt.Errorf("%s has %d faults", document, n)
 	}
-	fmt.Printf("%s: %d clauses, %d with tests, %d open\n", document, result.tested+result.open, result.tested, result.open)
+	fmt.Printf("%s: %d rows, %d with tests, %d open\n", document, result.tested+result.open, result.tested, result.open)
 	return nil
 }
