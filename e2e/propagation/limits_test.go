@@ -144,7 +144,7 @@ spec:
 `, "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "label", "deployment", "broken", "round=1")
 	for name, wants := range map[string][]string{
-		"plain":   {"ApplyPolicySucceed", "isthmus-default-", "ScheduleBindingSucceed", "SyncWorkSucceed"},
+		"plain":   {"ScheduleBindingSucceed", "by ClusterPropagationPolicy isthmus-default-", "SyncWorkSucceed"},
 		"nowhere": {"ScheduleBindingFailed", "not selected by clusterAffinity", "Available +False +NoClusterFit"},
 		"broken":  {"ApplyOverridePolicyFailed", "m2: ", "/spec/none"},
 	} {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/cache/wire"
@@ -333,4 +334,45 @@ func await(t *testing.T, r *recorder, want string) {
 			t.Fatalf("got %s, want %s", r, want)
 		}
 	}
+}
+
+// A connection that stays open and says nothing, not even a bookmark, is given
+// up: the member is asked, and followed from where it was.
+func TestSilenceIsNoticed(t *testing.T) {
+	s := &script{t: t, steps: []step{{"initial", events("!5 +a@6 *9 ...")}, {"list1", list("9", "")}, {"watch@9", events("+b@10 ...")}}}
+	server := httptest.NewServer(s)
+	now := clocktesting.NewFakeClock(time.Now())
+	r := &recorder{}
+	f := New(&rest.Config{Host: server.URL}, Options{Resource: widgets, Sink: r, Clock: now})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		server.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	})
+	await(t, r, "begin end@5 +a@6 at@9")
+	requests := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.log)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !now.HasWaiters(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for the next bookmark")
+		}
+	}
+	now.Step(silenceWait - time.Second)
+	time.Sleep(50 * time.Millisecond)
+	if n := requests(); n != 1 {
+		t.Errorf("%d requests before the silence is long enough", n)
+	}
+	for deadline := time.Now().Add(10 * time.Second); requests() < 3; time.Sleep(5 * time.Millisecond) {
+		if now.Step(time.Second); time.Now().After(deadline) {
+			t.Fatalf("the silence is not noticed: requests %v", s.log)
+		}
+	}
+	await(t, r, "begin end@5 +a@6 at@9 connected +b@10")
 }

@@ -95,13 +95,24 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		if d.problem != "" && len(d.targets) == 0 {
 			e.event(key, t, corev1.EventTypeWarning, reasonScheduleFailed, "%s", d.problem)
 		} else {
-			e.event(key, t, corev1.EventTypeNormal, reasonScheduled, "Placed in %s", describeTargets(want.Clusters, d.divided))
+			e.event(key, t, corev1.EventTypeNormal, reasonScheduled, "Placed in %s%s", describeTargets(want.Clusters, d.divided), byPolicy(d.follows.policy))
 		}
 		if n := len(want.Clusters); n > 1 && key.GroupKind() == cronJobKind {
 			e.event(key, t, corev1.EventTypeWarning, reasonRepeated, "Every one of %d clusters runs these Jobs: each run happens %d times", n, n)
 		}
 	}
 	return stored, nil
+}
+
+// byPolicy names the policy that has spoken.
+func byPolicy(p *placement.Policy) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Namespace == "":
+		return " by ClusterPropagationPolicy " + p.Name
+	}
+	return " by PropagationPolicy " + p.Name
 }
 
 // placementMove, on a binding, is how the placement of a divided workload came

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
@@ -38,12 +39,18 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request, info *requ
 	return nil
 }
 
+// through copies a request to a member and is counted while it lasts, as
+// kube-apiserver counts what it connects.
+func through(t *member.Transport, w http.ResponseWriter, r *http.Request, info *request.RequestInfo, f member.Forward) {
+	metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() { t.Stream(w, r, f) })
+}
+
 // forward copies a request on a subresource of an object, and its answer.
 // rest is the escaped path from the subresource on.
 func (h *Handler) forward(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, o *owned, rest string) {
 	setClusters(w, o.obj.Cluster)
 	sub, _, _ := strings.Cut(rest, "/")
-	o.transport.Stream(w, r, member.Forward{
+	through(o.transport, w, r, info, member.Forward{
 		Path: o.path(info, rest), RawQuery: r.URL.RawQuery, User: o.user,
 		Root:   o.path(info, sub),
 		Served: memberPath(requestedGVR(info), o.obj.Key.Namespace, o.obj.Key.Name, sub),
@@ -101,7 +108,7 @@ func (h *Handler) ServeClusterProxy(w http.ResponseWriter, r *http.Request, name
 	}
 	setClusters(w, cluster)
 	served := clusterProxyPrefix + name + "/proxy"
-	rt.transport.Stream(w, r, member.Forward{
+	through(rt.transport, w, r, info, member.Forward{
 		Path: escapedRest(r.URL, served, path), RawQuery: r.URL.RawQuery, User: rt.user,
 		Root: "", Served: served,
 		Fail: func(w http.ResponseWriter, r *http.Request, err error) {
