@@ -78,7 +78,7 @@ func TestLongRequests(t *testing.T) {
 	})
 	t.Run("through to a member", func(t *testing.T) {
 		t.Parallel()
-		watchesThrough(t, ns, longer)
+		watchesThrough(t, longer)
 	})
 	t.Run("exec", func(t *testing.T) {
 		t.Parallel()
@@ -91,8 +91,13 @@ func TestLongRequests(t *testing.T) {
 
 // watchesThrough watches in a member by the proxy of its Cluster: the watch is
 // counted as a long request, outlives the limit, and ends when it was asked to.
-func watchesThrough(t *testing.T, ns string, longer time.Duration) {
+func watchesThrough(t *testing.T, longer time.Duration) {
 	t.Helper()
+	ns := namespace(t) // other tests watch theirs
+	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
+		_, err := labtest.Client(t, world.Member("m1")).CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
 	config := labtest.Config(t, world.System)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -287,3 +287,62 @@ func TestClaimThatIsBound(t *testing.T) {
 		t.Errorf("it was refused at times:\n%s", events)
 	}
 }
+
+const drivers = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: going.NAME, finalizers: [example.com/endpoint]}
+---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: owner.NAME}
+`
+
+const ownedDriver = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata:
+  name: owned.NAME
+  ownerReferences: [{apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: owner.NAME, uid: UID}]
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: ClusterPropagationPolicy
+metadata: {name: NAME}
+spec:
+  resourceSelectors:
+  - {apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: going.NAME}
+  - {apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: owned.NAME}
+  placement: {clusterAffinity: {clusterNames: [m1]}}
+`
+
+// Owners, which a member would look for in vain, stay behind, and so does what
+// is being deleted when a policy comes to select it.
+func TestOwnersAndTheDyingStayBehind(t *testing.T) {
+	t.Parallel()
+	name := labtest.UniqueName(t, "drivers")
+	named := func(doc string) string { return strings.ReplaceAll(doc, "NAME", name) }
+	kubectl(t, named(drivers), "apply", "-f", "-")
+	t.Cleanup(func() {
+		kubectl(t, "", "patch", "csidriver", "going."+name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		labtest.Kubectl(t, world.System.Kubeconfig(), "", "delete", "csidriver", "owner."+name, "owned."+name, "--ignore-not-found", "--wait=false")
+		kubectl(t, "", "delete", "clusterpropagationpolicy", name)
+	})
+	kubectl(t, "", "delete", "csidriver", "going."+name, "--wait=false")
+	uid := strings.TrimSpace(kubectl(t, "", "get", "csidriver", "owner."+name, "-o", "jsonpath={.metadata.uid}"))
+	kubectl(t, strings.ReplaceAll(named(ownedDriver), "UID", uid), "apply", "-f", "-")
+	there := members(t)["m1"].StorageV1().CSIDrivers()
+	labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
+		d, err := there.Get(ctx, "owned."+name, getNow)
+		if err == nil && len(d.OwnerReferences) > 0 {
+			t.Errorf("the copy has the owners %v", d.OwnerReferences)
+		}
+		return err
+	})
+	time.Sleep(2 * time.Second) // the other would be there by now, and an orphan would be collected
+	if _, err := there.Get(t.Context(), "owned."+name, getNow); err != nil {
+		t.Errorf("the copy did not stay: %v", err)
+	}
+	if _, err := there.Get(t.Context(), "going."+name, getNow); !apierrors.IsNotFound(err) {
+		t.Errorf("what is being deleted has come to m1: %v", err)
+	}
+}

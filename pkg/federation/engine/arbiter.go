@@ -197,10 +197,7 @@ func (e *Engine) ledgerOf(key marks.Key, t *template, d *decision, v *view) (rol
 		if !wanted && (there == nil || !there.owned) {
 			continue
 		}
-		c, ok, err := e.clusterOf(m, key, t, d, there, last, v)
-		if err != nil {
-			return w, nil, err
-		}
+		c, ok := e.clusterOf(m, key, t, d, there, last, v)
 		if !ok {
 			continue
 		}
@@ -233,27 +230,31 @@ func (e *Engine) ledgerOf(key marks.Key, t *template, d *decision, v *view) (rol
 }
 
 // clusterOf is one cluster's part; ok is false where nobody can say anything.
-func (e *Engine) clusterOf(m *member, key marks.Key, t *template, d *decision, there *copyRecord, last applied, v *view) (rollout.Cluster, bool, error) {
+func (e *Engine) clusterOf(m *member, key marks.Key, t *template, d *decision, there *copyRecord, last applied, v *view) (rollout.Cluster, bool) {
 	c := rollout.Cluster{Name: m.name}
 	info := m.info()
 	filled := m.filled(key.GroupKind()) == nil
 	switch {
 	case m.client == nil:
-		return c, false, nil
+		return c, false
 	case info.Ready && !filled:
 		if why := m.filled(key.GroupKind()); !isNotServed(why) {
 			v.unknown, v.retry = true, 500*time.Millisecond
 		}
-		return c, false, nil
+		return c, false
 	case !info.Ready:
 		left := e.cfg.Grace - time.Since(info.NotReadySince)
 		if c.Closed, c.Lost = true, left <= 0 || there == nil; !c.Lost {
 			v.retry = left + time.Second
 		}
 	}
+	_, wanted := d.targets[m.name]
 	r, err := d.outlineFor(e, m, key, t)
-	if err != nil {
-		return c, false, err
+	switch {
+	case err != nil && wanted:
+		return unsaid(c, there, last), true // its own worker reports it
+	case err != nil:
+		r = &outline{} // what is left needs no content
 	}
 	c.Target = r.replicas
 	c.Next = r.strategy
@@ -262,17 +263,29 @@ func (e *Engine) clusterOf(m *member, key marks.Key, t *template, d *decision, t
 		if last.replicas != nil {
 			c.Present = *last.replicas
 		}
-		return c, true, nil
+		return c, true
 	}
 	if there.DeletionTimestamp != nil {
-		return c, false, nil
+		return c, false
 	}
 	rolloutOf(&c, there, last)
 	c.Closed = c.Closed || there.held || d.isSuspended(m.name) || t.Annotations[marks.Hold] != ""
-	_, wanted := d.targets[m.name]
 	c.Outdated = wanted && last.rolling == nil && r.starts(there, last)
 	c.Autoscaled = c.Target > 0 && replicas.InCharge(e.scalers(key, m), d.replicas, there.replicas, r.fixed)
-	return c, true, nil
+	return c, true
+}
+
+// unsaid is the part of a cluster for which an override or a script fails: it
+// stays as it is, and holds up nobody else.
+func unsaid(c rollout.Cluster, there *copyRecord, last applied) rollout.Cluster {
+	c.Closed, c.Troubled = true, true
+	if there == nil || !there.owned || there.rollout == nil {
+		c.Lost = true
+		return c
+	}
+	rolloutOf(&c, there, last)
+	c.Target = c.Present
+	return c
 }
 
 // outline is what matters to the arbiter of what a cluster is to be told.
