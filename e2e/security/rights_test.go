@@ -238,7 +238,9 @@ func TestUpgradesNeedCreate(t *testing.T) {
 	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
 	labtest.MustKubectl(t, admin, "", "create", "clusterrole", user, "--verb=get", "--resource=pods,pods/exec,clusters.cluster.karmada.io/proxy")
 	labtest.MustKubectl(t, admin, "", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
-	t.Cleanup(func() { labtest.Kubectl(t, admin, "", "delete", "clusterrole,clusterrolebinding", user, "--wait=false") })
+	t.Cleanup(func() {
+		labtest.Kubectl(t, admin, "", "delete", "clusterrole,clusterrolebinding", user, "--wait=false")
+	})
 	config, err := clientcmd.BuildConfigFromFlags("", admin)
 	if err != nil {
 		t.Fatal(err)
