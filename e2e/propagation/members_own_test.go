@@ -288,30 +288,33 @@ func TestClaimThatIsBound(t *testing.T) {
 	}
 }
 
-const drivers = `
+const classes = `
 apiVersion: storage.k8s.io/v1
-kind: CSIDriver
+kind: StorageClass
 metadata: {name: going.NAME, finalizers: [example.com/endpoint]}
+provisioner: kubernetes.io/no-provisioner
 ---
 apiVersion: storage.k8s.io/v1
-kind: CSIDriver
+kind: StorageClass
 metadata: {name: owner.NAME}
+provisioner: kubernetes.io/no-provisioner
 `
 
-const ownedDriver = `
+const ownedClass = `
 apiVersion: storage.k8s.io/v1
-kind: CSIDriver
+kind: StorageClass
 metadata:
   name: owned.NAME
-  ownerReferences: [{apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: owner.NAME, uid: UID}]
+  ownerReferences: [{apiVersion: storage.k8s.io/v1, kind: StorageClass, name: owner.NAME, uid: UID}]
+provisioner: kubernetes.io/no-provisioner
 ---
 apiVersion: policy.karmada.io/v1alpha1
 kind: ClusterPropagationPolicy
 metadata: {name: NAME}
 spec:
   resourceSelectors:
-  - {apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: going.NAME}
-  - {apiVersion: storage.k8s.io/v1, kind: CSIDriver, name: owned.NAME}
+  - {apiVersion: storage.k8s.io/v1, kind: StorageClass, name: going.NAME}
+  - {apiVersion: storage.k8s.io/v1, kind: StorageClass, name: owned.NAME}
   placement: {clusterAffinity: {clusterNames: [m1]}}
 `
 
@@ -319,18 +322,18 @@ spec:
 // is being deleted when a policy comes to select it.
 func TestOwnersAndTheDyingStayBehind(t *testing.T) {
 	t.Parallel()
-	name := labtest.UniqueName(t, "drivers")
+	name := labtest.UniqueName(t, "classes")
 	named := func(doc string) string { return strings.ReplaceAll(doc, "NAME", name) }
-	kubectl(t, named(drivers), "apply", "-f", "-")
+	kubectl(t, named(classes), "apply", "-f", "-")
 	t.Cleanup(func() {
-		kubectl(t, "", "patch", "csidriver", "going."+name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-		labtest.Kubectl(t, world.System.Kubeconfig(), "", "delete", "csidriver", "owner."+name, "owned."+name, "--ignore-not-found", "--wait=false")
+		kubectl(t, "", "patch", "storageclass", "going."+name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		labtest.Kubectl(t, world.System.Kubeconfig(), "", "delete", "storageclass", "owner."+name, "owned."+name, "--ignore-not-found", "--wait=false")
 		kubectl(t, "", "delete", "clusterpropagationpolicy", name)
 	})
-	kubectl(t, "", "delete", "csidriver", "going."+name, "--wait=false")
-	uid := strings.TrimSpace(kubectl(t, "", "get", "csidriver", "owner."+name, "-o", "jsonpath={.metadata.uid}"))
-	kubectl(t, strings.ReplaceAll(named(ownedDriver), "UID", uid), "apply", "-f", "-")
-	there := members(t)["m1"].StorageV1().CSIDrivers()
+	kubectl(t, "", "delete", "storageclass", "going."+name, "--wait=false")
+	uid := strings.TrimSpace(kubectl(t, "", "get", "storageclass", "owner."+name, "-o", "jsonpath={.metadata.uid}"))
+	kubectl(t, strings.ReplaceAll(named(ownedClass), "UID", uid), "apply", "-f", "-")
+	there := members(t)["m1"].StorageV1().StorageClasses()
 	labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
 		d, err := there.Get(ctx, "owned."+name, getNow)
 		if err == nil && len(d.OwnerReferences) > 0 {
