@@ -35,7 +35,26 @@ func TestMain(m *testing.M) {
 		options.Members = append(options.Members, lab.Options{Name: nameOf(version), Kubernetes: version})
 		options.Join = append(options.Join, nameOf(version))
 	}
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(labtest.Main(m, &world, options))
+}
+
+// build makes the older control planes before the time of the start runs.
+func build() error {
+	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	set, err := artifacts.Ensure(context.Background(), false, logf)
+	if err != nil {
+		return err
+	}
+	for _, version := range artifacts.OldKubernetesVersions() {
+		if _, err := set.EnsureOldKubernetes(context.Background(), version, logf); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nameOf is v1-34 for v1.34.4.
