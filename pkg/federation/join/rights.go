@@ -98,7 +98,7 @@ func ApplyRules(clusterRBAC bool) []rbacv1.PolicyRule {
 		rule("rbac.authorization.k8s.io", slices.Concat(allVerbs, []string{"bind"}), "clusterroles"),
 		rule("rbac.authorization.k8s.io", readVerbs, "clusterrolebindings"),
 		rule("scheduling.k8s.io", allVerbs, "priorityclasses"),
-		rule("storage.k8s.io", allVerbs, "storageclasses", "volumeattributesclasses"),
+		rule("storage.k8s.io", allVerbs, "storageclasses", "volumeattributesclasses", "csidrivers"),
 		rule("node.k8s.io", allVerbs, "runtimeclasses"),
 		rule("resource.k8s.io", allVerbs, "resourceclaims", "resourceclaimtemplates", "deviceclasses"),
 		rule("flowcontrol.apiserver.k8s.io", allVerbs, "flowschemas", "prioritylevelconfigurations"),
