@@ -306,7 +306,7 @@ func TestNewestFieldsAndDuplicateKeys(t *testing.T) {
 			}
 		}
 		out := kubectl(t, ns, "", "get", "clusterresourcebindings", "-o", `jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[?(@.type=="FieldsDropped")].message}{"\n"}{end}`)
-		if want := ns + ".example.com-csidriver: v1-34: spec.serviceAccountTokenInSecrets\n"; !strings.Contains(out, want) {
+		if want := ns + ".example.com-csidriver: v1-34: spec.preventPodSchedulingIfMissing, spec.serviceAccountTokenInSecrets;"; !strings.Contains(out, want) {
 			return fmt.Errorf("the bindings say %s", out)
 		}
 		return nil

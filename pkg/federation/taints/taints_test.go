@@ -70,6 +70,7 @@ func TestDecide(t *testing.T) {
 		"by region":                      {withGPU("False"), strings.Replace(gpu, "clusterNames: [m1]", "fieldSelector: {matchExpressions: [{key: region, operator: In, values: [eu]}]}", 1), "gpu=broken:NoExecute@07", true, ""},
 		"all conditions must hold":       {withGPU("False"), `{addOnConditions: [{conditionType: GPU, operator: In, statusValues: ["False"]}, {conditionType: Ready, operator: NotIn, statusValues: ["True"]}], taints: [{key: gpu, effect: NoSchedule}]}`, "", false, ""},
 		"no condition never adds":        {withGPU("False"), `{taints: [{key: gpu, effect: NoSchedule}]}`, "", false, ""},
+		"only to be taken away":          {withGPU("False"), `{removeOnConditions: [{conditionType: GPU, operator: In, statusValues: ["True"]}], taints: [{key: gpu, effect: NoSchedule}]}`, "", false, ""},
 		"removing comes last":            {withGPU("False"), `{addOnConditions: [{conditionType: GPU, operator: In, statusValues: ["False"]}], removeOnConditions: [{conditionType: GPU, operator: In, statusValues: ["False"]}], taints: [{key: gpu, effect: NoSchedule}]}`, "", false, ""},
 		"a policy that makes no sense":   {cluster("False", "ClusterNotReady"), `{targetClusters: {fieldSelector: {matchExpressions: [{key: color, operator: In}]}}, taints: [{key: gpu, effect: NoSchedule}]}`, "cluster.karmada.io/not-ready:NoSchedule@07", true, "color"},
 	} {
