@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
 )
 
 // copyRecord is what is cached of an object in a member: no content, only what
@@ -20,6 +21,7 @@ type copyRecord struct {
 	owned             bool
 	held              bool
 	templateUID       types.UID
+	selects           types.UID // of a Job with a selector of its own
 	// claims is a hash over what server-side apply says we own. Whoever
 	// changes a value that is ours takes it out of our claims, so an equal
 	// hash means that nobody has.
@@ -65,6 +67,7 @@ func recordCopy(controlPlane string, gvk schema.GroupVersionKind, u *unstructure
 		owned:       marks.Owned(controlPlane, key, u.GetLabels(), annotations),
 		held:        annotations[marks.Hold] != "",
 		templateUID: types.UID(annotations[marks.TemplateUID]),
+		selects:     types.UID(retain.Selects(u)),
 	}
 	if n, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas"); err == nil && found {
 		r.replicas = int32(n)

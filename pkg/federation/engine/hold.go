@@ -44,6 +44,9 @@ func (m *member) heldDrift(ctx context.Context, key marks.Key, t *template, d *d
 	if err := m.fit(ctx, key, t, r); err != nil {
 		return "", err
 	}
+	if err := r.conform(t, m.copy(key)); err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
 	if err := m.retained(ctx, key, r, m.copy(key)); err != nil {
 		return err.Error(), nil //nolint:nilerr // as above
 	}

@@ -8,12 +8,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+	"github.com/isthmus-dev/isthmus/pkg/federation/retain"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 )
 
@@ -25,6 +27,8 @@ type Previewer struct {
 	Binding     workv1alpha2.ResourceBindingSpec
 	Overrides   override.Rules
 	Interpreter *interpreter.Interpreter
+	// There is what the cluster has already, if it is known.
+	There *unstructured.Unstructured
 }
 
 // Render is what the cluster is told, without the marks of a copy.
@@ -56,6 +60,12 @@ func (p Previewer) Render(cluster *placement.Cluster) (*unstructured.Unstructure
 	r, err := render("", 0, key, t, d, cluster)
 	if err != nil {
 		return nil, err
+	}
+	if p.There != nil {
+		there := &copyRecord{selects: types.UID(retain.Selects(p.There))}
+		if err := r.conform(t, there); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
 	}
 	if r.divided {
 		if err := unstructured.SetNestedField(r.object.Object, int64(r.replicas), "spec", "replicas"); err != nil {

@@ -24,6 +24,8 @@ type rendered struct {
 	replicas int32
 	pods     uint64
 	paused   bool
+	// alike: a Job selects in the member as its template does.
+	alike bool
 	// version, when it is set, is the state of the copy that object was made for.
 	version string
 }
@@ -35,7 +37,7 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	if err != nil {
 		return nil, err
 	}
-	retain.Strip(u)
+	alike := retain.StripAlike(u)
 	switch {
 	case d.divided && d.revise != nil:
 		if u.Object, err = d.revise(u.Object, d.targets[cluster.Name]); err != nil {
@@ -70,11 +72,22 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	maps.Copy(annotations, set.Annotations())
 	u.SetLabels(labels)
 	u.SetAnnotations(annotations)
-	r := &rendered{object: u, provenance: set.Provenance()}
+	r := &rendered{object: u, provenance: set.Provenance(), alike: alike}
 	if err := r.measure(divisible(key.GroupKind())); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	return r, nil
+}
+
+// conform leaves a Job that is there with the selector that it was made with:
+// it can never be changed.
+func (r *rendered) conform(t *template, there *copyRecord) error {
+	if !r.alike || there == nil || there.selects == t.UID {
+		return nil
+	}
+	r.alike = false
+	retain.Generate(r.object)
+	return r.measure(false)
 }
 
 // measure takes the replicas out and hashes what is left.

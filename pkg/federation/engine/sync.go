@@ -100,6 +100,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 			m.fail(key, t, errBeingDeleted)
 			return nil // its end is an event
 		}
+		if err := r.conform(t, there); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
 		if err := m.interpret(ctx, key, t, d, r, there); err != nil {
 			return err
 		}
@@ -173,6 +176,9 @@ func (m *member) examine(ctx context.Context, key marks.Key, t *template, d *dec
 	there, err := recordCopy(m.engine.id, key.GroupVersionKind, u)
 	if err != nil {
 		return nil, err
+	}
+	if err := r.conform(t, there); err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	if !there.owned && !d.overwrite {
 		if key.GroupKind() == namespaceKind {

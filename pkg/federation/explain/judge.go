@@ -246,7 +246,7 @@ func (f *Facts) judgeCluster(c *clusterv1alpha1.Cluster, speaks *placement.Polic
 	}
 	out.State = f.state(c)
 	seen := placementCluster(c)
-	preview := engine.Previewer{Template: f.Template, Binding: f.Binding.Spec, Interpreter: f.Interpreter}
+	preview := engine.Previewer{Template: f.Template, Binding: f.Binding.Spec, Interpreter: f.Interpreter, There: f.Copies[c.Name].Object}
 	plain, err := preview.Render(&seen)
 	if err != nil {
 		out.State += "; " + err.Error()
