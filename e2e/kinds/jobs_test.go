@@ -183,3 +183,76 @@ func checkHistory(t *testing.T, ns, target, kind string, numbers ...string) {
 		return nil
 	})
 }
+
+const talk = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: talk}
+spec:
+  ttlSecondsAfterFinished: 3600
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: c, command: [sh, -c, echo said]}]
+`
+
+// What selects by the selector of a Job finds its Pods wherever they run:
+// kubectl logs, and a platform's own code. The copy is written once, and one
+// that has a selector of its own keeps it.
+func TestJobSelectsItsPods(t *testing.T) {
+	t.Parallel()
+	ns, admin := namespaceEverywhere(t), world.System.Kubeconfig()
+	apply(t, admin, ns, talk)
+	job, err := endpoint(t).BatchV1().Jobs(ns).Get(t.Context(), "talk", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	selector := metav1.FormatLabelSelector(job.Spec.Selector)
+	labtest.Eventually(t, settled, func(ctx context.Context) error {
+		pods, err := endpoint(t).CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil || len(pods.Items) != 1 {
+			return fmt.Errorf("%s selects %d Pods: %w", selector, len(pods.Items), err)
+		}
+		if o := metav1.GetControllerOf(&pods.Items[0]); o == nil || o.UID != job.UID {
+			return fmt.Errorf("the Pod is owned by %+v", o)
+		}
+		return nil
+	})
+	labtest.Eventually(t, settled, func(context.Context) error {
+		if res := labtest.Kubectl(t, admin, "", "-n", ns, "logs", "job/talk"); res.Code != 0 {
+			return fmt.Errorf("kubectl logs: %s", res.Err)
+		}
+		return nil
+	})
+	// A change of the template reaches the copy: nothing immutable is written.
+	labtest.MustKubectl(t, admin, "", "-n", ns, "annotate", "job", "talk", "note=read")
+	var cluster string
+	labtest.Eventually(t, settled, func(ctx context.Context) error {
+		for _, name := range []string{"m1", "m2"} {
+			if copied, err := member(t, name).BatchV1().Jobs(ns).Get(ctx, "talk", metav1.GetOptions{}); err == nil && copied.Annotations["note"] == "read" {
+				cluster = name
+				return nil
+			}
+		}
+		return fmt.Errorf("the annotation has not arrived")
+	})
+	// The member's own Job of that name, taken over, keeps its selector.
+	labtest.MustKubectl(t, world.Member(cluster).Kubeconfig(), "", "-n", ns, "create", "job", "own", "--image=c")
+	own, err := member(t, cluster).BatchV1().Jobs(ns).Get(t.Context(), "own", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := world.System.Command(t.Context(), "adopt", "--cluster", cluster, "-n", ns, "job/own"); err != nil {
+		t.Fatalf("adopt: %v\n%s", err, out)
+	}
+	labtest.Eventually(t, settled, func(ctx context.Context) error {
+		adopted, err := member(t, cluster).BatchV1().Jobs(ns).Get(ctx, "own", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if adopted.UID != own.UID || adopted.Labels["isthmus.dev/managed"] != "true" || adopted.Spec.Selector.String() != own.Spec.Selector.String() {
+			return fmt.Errorf("the adopted Job is %s with %v and the labels %v", adopted.UID, adopted.Spec.Selector, adopted.Labels)
+		}
+		return nil
+	})
+}

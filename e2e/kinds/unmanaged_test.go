@@ -50,6 +50,19 @@ func TestUnmanagedNamesakes(t *testing.T) {
 	if !strings.HasPrefix(got, "NAME CLUSTER READY UP-TO-DATE AVAILABLE AGE own m1 1/1 1 1") || !strings.Contains(got, "own.m2 m2 2/2 2 2") {
 		t.Errorf("list: %s", got)
 	}
+	// Writes are not routed, and say what can be done.
+	for _, command := range [][]string{
+		{"scale", "deployment/own", "--replicas=5"}, {"delete", "deployment/own"},
+		{"patch", "deployment/own", "-p", `{"spec":{"replicas":5}}`}, {"set", "image", "deployment/own", "c=d"},
+	} {
+		res := labtest.Kubectl(t, admin, "", append([]string{"-n", ns}, command...)...)
+		if res.Code != 1 || !strings.Contains(res.Err, "NotFound") || !strings.Contains(res.Err, "adopt --cluster m1 -n "+ns+" deployment/own") {
+			t.Errorf("kubectl %s: %+v", command[0], res)
+		}
+	}
+	if err := endpoint(t).AppsV1().Deployments(ns).Delete(t.Context(), "own", metav1.DeleteOptions{}); !isNotFound(err) || !strings.Contains(err.Error(), "adopt --cluster m1") {
+		t.Errorf("delete by client-go: %v", err)
+	}
 	// helm looks first and creates then; kubectl create keeps what it applied.
 	res := labtest.Kubectl(t, admin, strings.ReplaceAll(ownDeployment, "REPLICAS", "3"), "-n", ns, "create", "--save-config", "-f", "-")
 	if res.Code != 0 || !strings.Contains(res.Err, `holds an unmanaged deployments`) {

@@ -11,12 +11,16 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
@@ -56,6 +60,9 @@ const (
 	Instead
 	// Beside: a creation, which warns of members' own objects of that name.
 	Beside
+	// Hint: a write of an object that only members may have, which is not
+	// routed to them: the 404 says how it can be.
+	Hint
 )
 
 // kubectlCommand is the header in which kubectl says what it does. An apply
@@ -65,11 +72,17 @@ const kubectlCommand = "Kubectl-Command"
 
 // DecideUnmanaged is a pure function of the request.
 func DecideUnmanaged(info *request.RequestInfo, r *http.Request, loopback bool) Unmanaged {
-	if loopback || info == nil || !info.IsResourceRequest || info.Subresource != "" {
+	if loopback || info == nil || !info.IsResourceRequest {
 		return NotUnmanaged
 	}
 	if !workloads[schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}] {
 		return NotUnmanaged
+	}
+	if info.Subresource != "" {
+		if info.Name == "" || info.Subresource == "status" {
+			return NotUnmanaged
+		}
+		return Hint
 	}
 	switch info.Verb {
 	case "get":
@@ -86,6 +99,9 @@ func DecideUnmanaged(info *request.RequestInfo, r *http.Request, loopback bool) 
 		if strings.HasPrefix(r.Header.Get("Content-Type"), string(types.ApplyYAMLPatchType)) {
 			return Beside
 		}
+		return Hint
+	case "update", "delete":
+		return Hint
 	}
 	return NotUnmanaged
 }
@@ -119,10 +135,52 @@ func (rt *Router) serveUnmanaged(w http.ResponseWriter, r *http.Request, next ht
 		return
 	}
 	absent := &absentWriter{ResponseWriter: w}
+	if how == Hint {
+		info, _ := request.RequestInfoFrom(r.Context())
+		rt.serveSettling(absent, r, next, info)
+		if absent.caught {
+			rt.hint(w, r, info, absent)
+		}
+		return
+	}
 	next.ServeHTTP(absent, r)
 	if absent.caught {
 		rt.fallThrough(w, r, absent)
 	}
+}
+
+// hint adds to the control plane's 404 which member holds an object of that
+// name, and how it comes under management.
+func (rt *Router) hint(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, absent *absentWriter) {
+	object, _ := DecodeObject(absent.body)
+	status, ok := object.(*metav1.Status)
+	if !ok || status.Reason != metav1.StatusReasonNotFound {
+		absent.release()
+		return
+	}
+	cluster, held := rt.unmanaged(r, info, info.Name)
+	if !held {
+		absent.release()
+		return
+	}
+	status.Message += fmt.Sprintf(": cluster %q holds one that is not managed and can only be read here; to manage it: multicluster-apiserver adopt --cluster %s -n %s %s/%s",
+		cluster, cluster, info.Namespace, strings.TrimSuffix(info.Resource, "s"), info.Name)
+	responsewriters.ErrorNegotiated(&apierrors.StatusError{ErrStatus: *status}, legacyscheme.Codecs,
+		schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+}
+
+// unmanaged asks the members for an object of their own.
+func (rt *Router) unmanaged(r *http.Request, info *request.RequestInfo, name string) (cluster string, held bool) {
+	get := *info
+	get.Verb, get.Subresource, get.Name = "get", "", name
+	ctx, cancel := context.WithTimeout(request.WithRequestInfo(r.Context(), &get), fallThroughWait)
+	defer cancel()
+	ask := withRevision(r.WithContext(ctx), "0")
+	ask.Method, ask.Body, ask.URL.RawQuery = http.MethodGet, http.NoBody, ""
+	ask.Header.Set("Accept", "application/json")
+	answer := httptest.NewRecorder()
+	rt.Gateway.ServeHTTP(answer, ask)
+	return answer.Header().Get(ClusterHeader), answer.Code == http.StatusOK
 }
 
 // fallThrough asks the members; when none has the object either, the control
@@ -158,18 +216,9 @@ func (rt *Router) warnOfUnmanaged(r *http.Request) *http.Request {
 		}
 		name = accessor.GetName()
 	}
-	get := *info
-	get.Verb, get.Name = "get", name
-	ctx, cancel := context.WithTimeout(request.WithRequestInfo(r.Context(), &get), fallThroughWait)
-	defer cancel()
-	ask := withRevision(r.WithContext(ctx), "0")
-	ask.Method, ask.Body = http.MethodGet, http.NoBody
-	ask.Header.Set("Accept", "application/json")
-	answer := httptest.NewRecorder()
-	rt.Gateway.ServeHTTP(answer, ask)
-	if answer.Code == http.StatusOK {
+	if cluster, held := rt.unmanaged(r, info, name); held {
 		warning.AddWarning(r.Context(), "", fmt.Sprintf("cluster %q holds an unmanaged %s %s/%s, which is left alone: see \"kubectl describe\" of its binding",
-			answer.Header().Get(ClusterHeader), info.Resource, info.Namespace, name))
+			cluster, info.Resource, info.Namespace, name))
 	}
 	return r
 }

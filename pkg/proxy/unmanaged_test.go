@@ -8,8 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
 func TestDecideUnmanaged(t *testing.T) {
@@ -18,6 +23,9 @@ func TestDecideUnmanaged(t *testing.T) {
 	list.Verb, list.Name = "list", ""
 	scale := get
 	scale.Subresource = "scale"
+	status := get
+	status.Subresource = "status"
+	verb := func(v string) request.RequestInfo { i := get; i.Verb = v; return i }
 	config := get
 	config.APIGroup, config.Resource = "", "configmaps"
 	creation, patch := list, get
@@ -35,9 +43,14 @@ func TestDecideUnmanaged(t *testing.T) {
 		{name: "get of a get does", info: get, command: "kubectl get", want: IfAbsent},
 		{name: "creation", info: creation, want: Beside},
 		{name: "server-side apply", info: patch, contentType: "application/apply-patch+yaml", want: Beside},
-		{name: "another patch", info: patch, contentType: "application/merge-patch+json"},
+		{name: "another patch", info: patch, contentType: "application/merge-patch+json", want: Hint},
+		{name: "delete", info: verb("delete"), want: Hint},
+		{name: "update", info: verb("update"), want: Hint},
+		{name: "deletecollection", info: verb("deletecollection")},
+		{name: "loopback delete", info: verb("delete"), loopback: true},
 		{name: "loopback does not", info: get, loopback: true},
-		{name: "subresource does not", info: scale},
+		{name: "scale does not, but the 404 tells", info: scale, want: Hint},
+		{name: "status is for controllers", info: status},
 		{name: "configuration does not", info: config},
 		{name: "plain list", info: list},
 		{name: "list of one cluster", info: list, selector: "isthmus.dev/cluster=m1", want: Instead},
@@ -148,3 +161,55 @@ func TestCreationWarns(t *testing.T) {
 type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+
+// A write of what only a member has stays a 404, in the client's encoding, and
+// says what can be done.
+func TestHint(t *testing.T) {
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "delete", APIGroup: "apps", APIVersion: "v1", Resource: "deployments", Namespace: "d", Name: "x"}
+	notFound := apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "x")
+	tests := []struct {
+		name   string
+		answer error
+		member int
+		accept string
+		hinted bool
+	}{
+		{name: "only a member has it", answer: notFound, member: 200, accept: "application/json", hinted: true},
+		{name: "in protobuf", answer: notFound, member: 200, accept: "application/vnd.kubernetes.protobuf", hinted: true},
+		{name: "nobody has it", answer: notFound, member: 404, accept: "application/json"},
+		{name: "no answer", answer: notFound, member: 503, accept: "application/json"},
+		{name: "forbidden", answer: apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "x", nil), member: 200, accept: "application/json"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			router := &Router{Kinds: NewKinds(DefaultClasses()), Gateway: gatewayFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked, _ := request.RequestInfoFrom(r.Context())
+				if asked.Verb != "get" || asked.Name != "x" || asked.Subresource != "" || r.Method != http.MethodGet || r.URL.RawQuery != "" {
+					t.Errorf("asked the members for %+v with %q", asked, r.URL.RawQuery)
+				}
+				w.Header().Set(ClusterHeader, "m1")
+				w.WriteHeader(tt.member)
+			})}
+			next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				responsewriters.ErrorNegotiated(tt.answer, legacyscheme.Codecs, schema.GroupVersion{Group: "apps", Version: "v1"}, w, r)
+			})
+			r := httptest.NewRequest(http.MethodDelete, "/apis/apps/v1/namespaces/d/deployments/x?propagationPolicy=Orphan", http.NoBody)
+			r.Header.Set("Accept", tt.accept)
+			answer := httptest.NewRecorder()
+			router.Wrap(next).ServeHTTP(answer, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+			object, _ := DecodeObject(answer.Body.Bytes())
+			status, ok := object.(*metav1.Status)
+			if !ok {
+				t.Fatalf("answered %d %q", answer.Code, answer.Body)
+			}
+			want := tt.answer.(apierrors.APIStatus).Status()
+			hint := strings.TrimPrefix(status.Message, want.Message)
+			if hinted := strings.Contains(hint, "adopt --cluster m1 -n d deployment/x"); hinted != tt.hinted || !hinted && hint != "" {
+				t.Errorf("says %q", status.Message)
+			}
+			if status.Reason != want.Reason || answer.Code != int(want.Code) || status.Details.Name != "x" || answer.Header().Get("Content-Type") != tt.accept {
+				t.Errorf("answered %d %+v as %s", answer.Code, status, answer.Header().Get("Content-Type"))
+			}
+		})
+	}
+}

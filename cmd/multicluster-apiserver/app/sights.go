@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/proxy"
@@ -33,16 +35,37 @@ func newSights(loopback *rest.Config) (sights, error) {
 	return sights{client}, nil
 }
 
-// unowned asks for the Pods that a new ReplicaSet would adopt.
-func (s sights) unowned(namespace, selector string) map[string]int32 {
+// unowned asks for what a new workload of a kind would adopt.
+func (s sights) unowned(kind, namespace, selector string) map[string]int32 {
 	ctx, cancel := context.WithTimeout(context.Background(), sightLimit)
 	defer cancel()
+	if kind == "Deployment" {
+		sets, err := s.client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: unownedPage})
+		if err != nil {
+			klog.Background().V(1).Info("ReplicaSets to adopt are not known", "namespace", namespace, "selector", selector, "err", err)
+			return nil
+		}
+		return unownedSets(sets.Items)
+	}
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: unownedPage})
 	if err != nil {
 		klog.Background().V(1).Info("Pods to adopt are not known", "namespace", namespace, "selector", selector, "err", err)
 		return nil
 	}
 	return unowned(list.Items)
+}
+
+// unownedSets counts, per cluster, the replicas of ReplicaSets that have no
+// controller.
+func unownedSets(sets []appsv1.ReplicaSet) map[string]int32 {
+	counts := map[string]int32{}
+	for i := range sets {
+		s := &sets[i]
+		if cluster := s.Labels[cache.ClusterLabel]; cluster != "" && s.DeletionTimestamp == nil && metav1.GetControllerOf(s) == nil {
+			counts[cluster] += ptr.Deref(s.Spec.Replicas, 1)
+		}
+	}
+	return counts
 }
 
 // node finds a Node by the name under which it is served.

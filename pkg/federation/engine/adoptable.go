@@ -10,10 +10,13 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 )
 
-// adopts are the kinds whose controller takes over Pods that nobody owns.
-var adopts = map[schema.GroupKind]bool{replicaSetKind: true, {Kind: "ReplicationController"}: true}
+// adopts are the kinds whose controller takes over Pods that nobody owns, or
+// ReplicaSets.
+var adopts = map[schema.GroupKind]bool{
+	replicaSetKind: true, {Kind: "ReplicationController"}: true, {Group: "apps", Kind: "StatefulSet"}: true, deploymentKind: true,
+}
 
-// adoptable are the Pods that a new template will adopt, as replicas held.
+// adoptable is what a new template will adopt, as replicas held.
 func (e *Engine) adoptable(t *template) []placement.Target {
 	selector, err := t.podSelector()
 	if err != nil || selector == "" {
@@ -25,7 +28,7 @@ func (e *Engine) adoptable(t *template) []placement.Target {
 			ready = append(ready, m.name)
 		}
 	}
-	return heldByPods(e.cfg.Unowned(t.Namespace, selector), ready, t.replicas)
+	return heldByPods(e.cfg.Unowned(t.Kind, t.Namespace, selector), ready, t.replicas)
 }
 
 // heldByPods takes Pods for replicas, not more than are asked for.

@@ -71,6 +71,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	claim(out, t, d.follows)
 	metav1.SetMetaDataAnnotation(&out.ObjectMeta, decidedAnnotation, "true")
 	delete(out.Annotations, deletedTemplate)
+	delete(out.Annotations, orphanDependents)
 	out.Spec = *want
 	if err := e.noteMove(out, b, d); err != nil {
 		return nil, err

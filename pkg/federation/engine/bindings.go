@@ -31,6 +31,10 @@ type binding = workv1alpha2.ResourceBinding
 // deleted while the clusters in spec.clusters could not be reached.
 const deletedTemplate = "isthmus.dev/deleted-template"
 
+// orphanDependents, on such a binding, records that the client asked to leave
+// dependents alone.
+const orphanDependents = "isthmus.dev/orphan-dependents"
+
 // bindingCache reads and writes bindings. What was written is seen at once,
 // however far the watch is behind.
 type bindingCache struct {
@@ -336,6 +340,7 @@ func (b *bindingCache) live(ctx context.Context, key marks.Key) (intent.Binding,
 		Decided:         x.Annotations[decidedAnnotation] == "true",
 		Preserve:        x.Spec.PreserveResourcesOnDeletion != nil && *x.Spec.PreserveResourcesOnDeletion,
 		DeletedTemplate: types.UID(x.Annotations[deletedTemplate]),
+		Orphan:          x.Annotations[orphanDependents] == "true",
 	}
 	return out, x.ResourceVersion, nil
 }

@@ -67,10 +67,11 @@ type Config struct {
 	// MayWrite says whether this process still leads: it is asked before every
 	// write to a member, and must not block. Nil means always.
 	MayWrite func() error
-	// Unowned counts, per cluster, the running Pods of a namespace that a
-	// selector matches and no controller owns: a new ReplicaSet is placed where
-	// the Pods are that it will adopt. Nil means that nobody knows of any.
-	Unowned func(namespace, selector string) map[string]int32
+	// Unowned counts, per cluster, the replicas in a namespace that a selector
+	// matches and no controller owns, running Pods or, for a Deployment, those of
+	// ReplicaSets: a new workload of the kind is placed where that is which it will
+	// adopt. Nil means that nobody knows of any.
+	Unowned func(kind, namespace, selector string) map[string]int32
 	// Node finds a Node by the name under which clients see it: its cluster and
 	// its name there, or nothing. Nil means that nobody knows Nodes.
 	Node func(served string) (cluster, name string)

@@ -80,9 +80,10 @@ func (e *Engine) ensureHistory(ctx context.Context, key marks.Key, t *template, 
 		}
 		got, err := client.Create(ctx, made, metav1.CreateOptions{FieldManager: marks.Manager})
 		if apierrors.IsAlreadyExists(err) {
-			// Ours, where the cache is behind; else a name that is taken, which
-			// costs the history and must not hold the workload.
-			got, err = client.Get(ctx, plan.Create, metav1.GetOptions{})
+			if got, err = adoptRevision(ctx, client, made); err == nil && got == nil {
+				// A name that is taken costs the history and must not hold the workload.
+				break
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("revision of %s: %w", key, err)

@@ -62,8 +62,8 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	switch verdict {
-	case intent.Delete:
-		return m.remove(ctx, key, there, tpl)
+	case intent.Delete, intent.Orphan:
+		return m.remove(ctx, key, there, tpl, verdict == intent.Orphan)
 	case intent.Release:
 		return m.release(ctx, key, there)
 	case intent.Keep:
@@ -80,7 +80,7 @@ func (m *member) consider(ctx context.Context, key marks.Key) error {
 // withBreaker has the breaker confirm a deletion, or make a release of it, or
 // wait.
 func (m *member) withBreaker(ctx context.Context, key marks.Key, t intent.Template, there *copyRecord, verdict *intent.Verdict) (waits bool, err error) {
-	if *verdict == intent.Delete {
+	if *verdict == intent.Delete || *verdict == intent.Orphan {
 		answer, why, err := m.mayDelete(ctx, key, t, there)
 		if err != nil {
 			return false, err
@@ -155,7 +155,7 @@ func (e *Engine) liveTemplate(ctx context.Context, key marks.Key) (intent.Templa
 }
 
 // remove deletes the very object that was judged.
-func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, tpl metav1.Object) error {
+func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, tpl metav1.Object, orphan bool) error {
 	if there.DeletionTimestamp != nil {
 		return nil // under way; its end is an event
 	}
@@ -186,10 +186,7 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 			return err
 		}
 	}
-	policy := metav1.DeletePropagationBackground
-	if tpl != nil && slices.Contains(tpl.GetFinalizers(), metav1.FinalizerDeleteDependents) {
-		policy = metav1.DeletePropagationForeground
-	}
+	policy := propagation(tpl, orphan && !sticky(key.GroupKind()))
 	res, err := m.resource(key)
 	if err != nil {
 		return err
@@ -203,6 +200,18 @@ func (m *member) remove(ctx context.Context, key marks.Key, there *copyRecord, t
 	}
 	klog.FromContext(ctx).Info("Deleted a copy", "copy", key.String())
 	return errGoing // look again until it is gone
+}
+
+// propagation is what becomes of the dependents of a copy: what the client asked
+// for those of the template.
+func propagation(tpl metav1.Object, orphan bool) metav1.DeletionPropagation {
+	switch {
+	case orphan:
+		return metav1.DeletePropagationOrphan
+	case tpl != nil && slices.Contains(tpl.GetFinalizers(), metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
 }
 
 func tplUID(tpl metav1.Object) types.UID {
@@ -295,7 +304,13 @@ func (e *Engine) finalize(ctx context.Context, key marks.Key, t *template, b *bi
 	if len(pending) > 0 { // the members' workers come back with it
 		return e.showPending(ctx, key, t, b, pending)
 	}
-	if err := e.settleBinding(ctx, key, t, b, unreachable); err != nil {
+	orphaned := e.orphaning.asked(key, t.UID, t.Finalizers)
+	if orphaned && len(unreachable) == 0 {
+		if err := e.dropRevisions(ctx, key, t.UID); err != nil {
+			return err
+		}
+	}
+	if err := e.settleBinding(ctx, key, t, b, unreachable, orphaned); err != nil {
 		return err
 	}
 	return e.letGo(ctx, key, t)
@@ -360,7 +375,7 @@ const claimProtection = "kubernetes.io/pvc-protection"
 
 // settleBinding removes the binding, or turns it into the record of what has
 // still to go.
-func (e *Engine) settleBinding(ctx context.Context, key marks.Key, t *template, b *binding, unreachable []string) error {
+func (e *Engine) settleBinding(ctx context.Context, key marks.Key, t *template, b *binding, unreachable []string, orphaned bool) error {
 	if b == nil {
 		return nil
 	}
@@ -369,6 +384,9 @@ func (e *Engine) settleBinding(ctx context.Context, key marks.Key, t *template, 
 	}
 	out := b.DeepCopy()
 	metav1.SetMetaDataAnnotation(&out.ObjectMeta, deletedTemplate, string(t.UID))
+	if orphaned {
+		metav1.SetMetaDataAnnotation(&out.ObjectMeta, orphanDependents, "true")
+	}
 	out.Spec.Clusters = nil
 	for _, c := range unreachable {
 		out.Spec.Clusters = append(out.Spec.Clusters, workv1alpha2.TargetCluster{Name: c})
@@ -394,6 +412,11 @@ func (e *Engine) finishRecorded(ctx context.Context, key marks.Key, b *binding) 
 	}
 	if len(left) > 0 {
 		return nil
+	}
+	if b.Annotations[orphanDependents] == "true" {
+		if err := e.dropRevisions(ctx, key, uid); err != nil {
+			return err
+		}
 	}
 	return e.bindings.delete(ctx, key, b)
 }

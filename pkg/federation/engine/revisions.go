@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
@@ -211,7 +212,13 @@ func (e *Engine) createRevision(ctx context.Context, key marks.Key, t *template,
 		return revision.ReplicaSet{}, fmt.Errorf("revision of %s: %w", key, err)
 	}
 	writes.WithLabelValues("revision").Inc()
-	got, err := e.client.Resource(replicaSets).Namespace(key.Namespace).Create(ctx, rs, metav1.CreateOptions{FieldManager: marks.Manager})
+	client := e.client.Resource(replicaSets).Namespace(key.Namespace)
+	got, err := client.Create(ctx, rs, metav1.CreateOptions{FieldManager: marks.Manager})
+	if apierrors.IsAlreadyExists(err) {
+		if there, adoptErr := adoptRevision(ctx, client, rs); adoptErr != nil || there != nil {
+			got, err = there, adoptErr
+		}
+	}
 	if err != nil {
 		return revision.ReplicaSet{}, fmt.Errorf("revision of %s: %w", key, err)
 	}
@@ -265,6 +272,29 @@ func revisionObject(t *template, u *unstructured.Unstructured, plan revision.Pla
 		},
 		"spec": spec,
 	}}, nil
+}
+
+// adoptRevision takes over a revision of that name that nobody controls, as
+// the controllers of one cluster do. It returns nil for one that is another's.
+func adoptRevision(ctx context.Context, client dynamic.ResourceInterface, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	there, err := client.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	switch is, ours := metav1.GetControllerOf(there), metav1.GetControllerOf(wanted); {
+	case is != nil && is.UID == ours.UID:
+		return there, nil // the cache is behind
+	case is != nil || there.GetDeletionTimestamp() != nil:
+		return nil, nil
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": there.GetUID(), "resourceVersion": there.GetResourceVersion(), "labels": wanted.GetLabels(),
+		"ownerReferences": append(there.GetOwnerReferences(), wanted.GetOwnerReferences()...),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return client.Patch(ctx, there.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: marks.Manager})
 }
 
 // renumber makes an earlier revision the newest one.

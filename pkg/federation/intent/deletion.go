@@ -32,6 +32,8 @@ type Binding struct {
 	// DeletedTemplate is the UID of a template that was deleted while a
 	// member with a copy could not be reached.
 	DeletedTemplate types.UID
+	// Orphan says that the deletion of that template leaves dependents alone.
+	Orphan bool
 }
 
 // Copy is what a live read of the member's object has shown.
@@ -49,13 +51,15 @@ type Verdict int
 const (
 	// Keep leaves the copy as it is.
 	Keep Verdict = iota
-	// Delete removes it.
+	// Delete removes it, and what depends on it.
 	Delete
+	// Orphan removes it alone.
+	Orphan
 	// Release takes off our marks and leaves the object.
 	Release
 )
 
-func (v Verdict) String() string { return [...]string{"Keep", "Delete", "Release"}[v] }
+func (v Verdict) String() string { return [...]string{"Keep", "Delete", "Orphan", "Release"}[v] }
 
 // Judge decides about one copy in one cluster. Absence is never a reason: an
 // object goes only because its template is being deleted, because it was
@@ -72,23 +76,26 @@ func Judge(cluster string, t Template, b Binding, c Copy) (Verdict, string) {
 	case t.Held:
 		return Keep, "the template is on hold"
 	case t.Found && t.Deleting && t.Finalizer:
-		return remove(b.Preserve || t.Orphan, "the template is being deleted")
+		return remove(b.Preserve, t.Orphan, "the template is being deleted")
 	case t.Found && t.Deleting:
 		return Keep, "the template is being deleted, but no longer by us"
 	case t.Found && b.Found && b.Decided && b.TemplateUID == t.UID && !slices.Contains(b.Targets, cluster):
-		return remove(false, "the placement leaves the cluster out")
+		return remove(false, false, "the placement leaves the cluster out")
 	case t.Found:
 		return Keep, "the placement includes the cluster, or is not decided"
 	case b.Found && b.DeletedTemplate != "" && b.DeletedTemplate == c.TemplateUID:
-		return remove(b.Preserve, "the template was deleted while the cluster could not be reached")
+		return remove(b.Preserve, b.Orphan, "the template was deleted while the cluster could not be reached")
 	default:
 		return Keep, "the template is absent, and nothing records that it was deleted: orphan"
 	}
 }
 
-func remove(preserve bool, why string) (Verdict, string) {
-	if preserve {
+func remove(preserve, orphan bool, why string) (Verdict, string) {
+	switch {
+	case preserve:
 		return Release, why
+	case orphan:
+		return Orphan, why
 	}
 	return Delete, why
 }

@@ -88,7 +88,10 @@ func TestJudge(t *testing.T) {
 	}{
 		"template deleted":                      {deleting, toM1, copied, Delete},
 		"deleted, copies preserved":             {deleting, with(func(b *Binding) { b.Preserve = true }), copied, Release},
-		"deleted, cascade orphan":               {Template{Found: true, UID: "t", Deleting: true, Finalizer: true, Orphan: true}, toM1, copied, Release},
+		"deleted, cascade orphan":               {Template{Found: true, UID: "t", Deleting: true, Finalizer: true, Orphan: true}, toM1, copied, Orphan},
+		"cascade orphan, copies preserved":      {Template{Found: true, UID: "t", Deleting: true, Finalizer: true, Orphan: true}, with(func(b *Binding) { b.Preserve = true }), copied, Release},
+		"absent, recorded with cascade orphan":  {Template{}, with(func(b *Binding) { b.DeletedTemplate, b.Orphan = "t", true }), copied, Orphan},
+		"left out after a recorded orphaning":   {here, with(func(b *Binding) { b.Targets, b.Orphan = nil, true }), copied, Delete},
 		"deleted, our finalizer gone":           {Template{Found: true, UID: "t", Deleting: true}, toM1, copied, Keep},
 		"template absent":                       {Template{}, toM1, copied, Keep},
 		"template and binding absent":           {Template{}, Binding{}, copied, Keep},
@@ -120,7 +123,7 @@ func TestNoDeletionWithoutIntent(t *testing.T) {
 		tpl := Template{Found: flag("found"), UID: uid.Draw(t, "uid"), Deleting: flag("deleting"), Finalizer: flag("finalizer"), Orphan: flag("orphan"), Held: flag("template held")}
 		b := Binding{
 			Found: flag("binding"), TemplateUID: uid.Draw(t, "buid"), Decided: flag("decided"), Preserve: flag("preserve"),
-			DeletedTemplate: uid.Draw(t, "tomb"), Targets: rapid.SliceOf(rapid.SampledFrom([]string{"m1", "m2"})).Draw(t, "targets"),
+			DeletedTemplate: uid.Draw(t, "tomb"), Orphan: flag("orphan recorded"), Targets: rapid.SliceOf(rapid.SampledFrom([]string{"m1", "m2"})).Draw(t, "targets"),
 		}
 		c := Copy{Found: flag("copy"), Ours: flag("ours"), Held: flag("held"), TemplateUID: uid.Draw(t, "cuid")}
 		v, why := Judge("m1", tpl, b, c)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -32,6 +33,9 @@ type trust struct {
 	confirmed bool
 	epoch     uint64 // counts doubts, so that an answer to an older question does not settle a newer one
 	blocked   error
+	// silence is what the last question brought instead of an answer.
+	silence   error
+	silenceAt time.Time
 
 	// ask shows the member's identity to be the expected one.
 	ask    func(ctx context.Context) error
@@ -52,13 +56,32 @@ func (t *trust) doubt() {
 	t.epoch++
 }
 
+// fail is a doubt because the member did not answer.
+func (t *trust) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.confirmed = false
+	t.epoch++
+	t.silence, t.silenceAt = err, time.Now()
+}
+
+// silent returns why the member could not be asked a moment ago.
+func (t *trust) silent() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.silenceAt) > silenceLasts {
+		return nil
+	}
+	return t.silence
+}
+
 // settle records that the identity was seen to be right by a question that was
 // put at the given epoch.
 func (t *trust) settle(epoch uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.epoch == epoch && t.blocked == nil {
-		t.confirmed = true
+		t.confirmed, t.silence = true, nil
 	}
 }
 
@@ -66,7 +89,7 @@ func (t *trust) settle(epoch uint64) {
 func (t *trust) unblock() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.blocked = nil
+	t.blocked, t.silence = nil, nil
 }
 
 func (t *trust) state() (confirmed bool, epoch uint64, blocked error) {
@@ -88,16 +111,42 @@ func (t *trust) allow(ctx context.Context) error {
 	// has a time limit of its own.
 	ch := t.flight.DoChan(fmt.Sprint(epoch), func() (any, error) {
 		if err := t.ask(context.WithoutCancel(ctx)); err != nil {
+			t.note(err)
 			return nil, err
 		}
 		t.settle(epoch)
 		return nil, nil
 	})
+	var enough <-chan time.Time
+	silence := t.silent()
+	if silence != nil {
+		timer := time.NewTimer(backAtOnce)
+		defer timer.Stop()
+		enough = timer.C
+	}
 	select {
 	case r := <-ch:
 		return r.Err
+	case <-enough:
+		return silence
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+const (
+	// backAtOnce is how long one waits for a member that did not answer a
+	// moment ago, and silenceLasts how long that is.
+	backAtOnce   = 500 * time.Millisecond
+	silenceLasts = 30 * time.Second
+)
+
+// note keeps what a question brought for those who come next.
+func (t *trust) note(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.confirmed {
+		t.silence, t.silenceAt = err, time.Now()
 	}
 }
 

@@ -303,7 +303,7 @@ func (l *link) probeOnce(ctx context.Context) {
 	if obs.uid != "" {
 		obs = l.judge(obs, epoch)
 	} else if obs.verdict == VerdictUnreachable {
-		l.trust.doubt()
+		l.trust.fail(unknown(obs))
 	}
 	l.mu.Lock()
 	before := l.health
@@ -349,6 +349,27 @@ func (l *link) host() string {
 	return l.read.way.access.Host
 }
 
+// confirmTimeout bounds what a request waits for the member's identity.
+const confirmTimeout = 4 * time.Second
+
+// unknownError says that a member has not shown who it is.
+type unknownError struct {
+	message string
+	late    bool // it did not answer at all
+}
+
+func unknown(obs observation) error {
+	return &unknownError{
+		message: fmt.Sprintf("whether it is still the cluster that joined is not known: %s: %s", obs.verdict.Reason(), obs.message),
+		late:    obs.late,
+	}
+}
+
+func (e *unknownError) Error() string { return e.message }
+
+// Is makes it a matter of time, as it is to whoever waits for an answer.
+func (e *unknownError) Is(target error) bool { return e.late && target == context.DeadlineExceeded }
+
 // confirm is asked by the gates after a broken connection: is it still the
 // same cluster?
 func (l *link) confirm(ctx context.Context) error {
@@ -358,13 +379,13 @@ func (l *link) confirm(ctx context.Context) error {
 	if read == nil {
 		return fmt.Errorf("cluster %q: %w", l.name, ErrNoCredentials)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.timing.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(l.timing.ProbeTimeout, confirmTimeout))
 	defer cancel()
 	_, epoch, _ := l.trust.state()
 	read.probe.forget()
 	obs := read.probe.identity(ctx)
 	if obs.verdict != VerdictReady {
-		return fmt.Errorf("whether it is still the cluster that joined is not known: %s: %s", obs.verdict.Reason(), obs.message)
+		return unknown(obs)
 	}
 	l.judge(obs, epoch)
 	if _, _, blocked := l.trust.state(); blocked != nil {

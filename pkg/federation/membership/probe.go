@@ -27,6 +27,8 @@ type observation struct {
 	// uid is the UID of the member's kube-system namespace, "" when it was
 	// not seen.
 	uid types.UID
+	// late: no answer came within the time that there was.
+	late bool
 }
 
 // prober asks a member how it is over a connection of its own, past the gate.
@@ -59,7 +61,7 @@ func (p *prober) observe(ctx context.Context) observation {
 	defer cancel()
 	code, body, err := p.get(ctx, "/readyz", "")
 	if err != nil {
-		return observation{verdict: VerdictUnreachable, message: explain(err, p.timeout)}
+		return observation{verdict: VerdictUnreachable, message: explain(err, p.timeout), late: errors.Is(err, context.DeadlineExceeded)}
 	}
 	if code == http.StatusUnauthorized {
 		return observation{verdict: VerdictUnauthorized, message: "the member does not accept our credentials (401)"}
@@ -86,7 +88,7 @@ func (p *prober) identity(ctx context.Context) observation {
 	code, body, err := p.get(ctx, "/api/v1/namespaces/"+metav1.NamespaceSystem,
 		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 	if err != nil {
-		return observation{verdict: VerdictUnreachable, message: explain(err, p.timeout)}
+		return observation{verdict: VerdictUnreachable, message: explain(err, p.timeout), late: errors.Is(err, context.DeadlineExceeded)}
 	}
 	switch code {
 	case http.StatusOK:

@@ -26,7 +26,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, info *request.R
 
 // memberError turns the errors of a member's transport into a Status. A
 // Retry-After makes clients send a write again, so it is only there when the
-// member has surely not seen the request, and is expected back at once.
+// member has surely not seen the request, and is expected back at once: a client
+// that is told to try again does so ten times before it says what is wrong.
 func (h *Handler) memberError(err error) error {
 	var gone *member.UnreachableError
 	switch {
@@ -57,7 +58,7 @@ func (h *Handler) memberError(err error) error {
 		status.Message += "; it is not known whether the request took effect"
 	default:
 		status.Code, status.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
-		if m, ok := h.Members.Get(gone.Cluster); ok && m.Ready {
+		if m, ok := h.Members.Get(gone.Cluster); ok && m.Ready && !gone.Lasting {
 			status.Details.RetryAfterSeconds = retrySoon
 		}
 	}

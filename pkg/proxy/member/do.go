@@ -46,6 +46,9 @@ func (t *Transport) Do(ctx context.Context, q Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.unlessSilent(ctx); err != nil {
+		return nil, err
+	}
 	resp, err := t.roundTrip(req)
 	if err != nil {
 		return nil, t.unreachable(ctx, sent.Load(), err)
@@ -161,7 +164,9 @@ func (t *Transport) superintend(ctx context.Context, headed <-chan struct{}, can
 			return
 		case <-timer.C:
 		}
-		if err := t.alive(ctx); err != nil {
+		asked := time.Now().UnixNano()
+		if err := t.alive(ctx); err != nil && t.answered.Load() < asked {
+			t.silentAt.Store(time.Now().UnixNano())
 			cancel(fmt.Errorf("%w: %w", ErrFrozen, err))
 			return
 		}
@@ -170,7 +175,7 @@ func (t *Transport) superintend(ctx context.Context, headed <-chan struct{}, can
 
 // alive is satisfied by any answer at all.
 func (t *Transport) alive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.probe, fmt.Errorf("no answer to a probe within %s", t.probe))
+	ctx, cancel := context.WithTimeoutCause(ctx, t.probe, silence(t.probe))
 	defer cancel()
 	u, err := t.URL("/livez", "")
 	if err != nil {
@@ -199,5 +204,5 @@ func (t *Transport) unreachable(ctx context.Context, sent bool, err error) error
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.DeadlineExceeded) {
 		err = cause
 	}
-	return &UnreachableError{Cluster: t.name, Sent: sent, Err: err}
+	return t.gone(sent, err)
 }

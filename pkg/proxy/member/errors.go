@@ -37,7 +37,10 @@ type UnreachableError struct {
 	// Sent is set when the member may have seen the request, and so may
 	// have applied it.
 	Sent bool
-	Err  error
+	// Lasting is set when a moment's wait will not cure it: the member is
+	// silent, or has not been reached for some seconds.
+	Lasting bool
+	Err     error
 }
 
 func (e *UnreachableError) Error() string {

@@ -56,6 +56,13 @@ func (t *Transport) Stream(w http.ResponseWriter, r *http.Request, f Forward) {
 			return
 		}
 	}
+	if err := t.ready(r.Context(), upgrade); err != nil {
+		if upgrade {
+			w.Header().Set("Connection", "close")
+		}
+		f.Fail(w, r, err)
+		return
+	}
 	out := r.WithContext(r.Context())
 	out.Header = header
 	if upgrade {
@@ -65,6 +72,15 @@ func (t *Transport) Stream(w http.ResponseWriter, r *http.Request, f Forward) {
 		return
 	}
 	t.streamPlain(w, out, target, f)
+}
+
+// ready asks before an upgrade whether the member lives: its connection is
+// dialed anew, and a frozen one takes it and says nothing.
+func (t *Transport) ready(ctx context.Context, upgrade bool) error {
+	if !upgrade || t.silent() {
+		return t.unlessSilent(ctx)
+	}
+	return t.answers(ctx, t.probe)
 }
 
 // upgradeToken finds the protocol that a client wants to switch to. An Upgrade
@@ -92,7 +108,7 @@ type responder struct {
 }
 
 func (e responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	e.fail(w, r, &UnreachableError{Cluster: e.t.name, Sent: true, Err: err})
+	e.fail(w, r, e.t.gone(true, err))
 }
 
 func (t *Transport) streamUpgrade(w http.ResponseWriter, r *http.Request, target *url.URL, f Forward) {
@@ -146,7 +162,7 @@ func (t *Transport) streamPlain(w http.ResponseWriter, r *http.Request, target *
 				return
 			}
 			if _, ok := errors.AsType[*UnreachableError](err); !ok {
-				err = &UnreachableError{Cluster: t.name, Sent: sent.Load(), Err: err}
+				err = t.gone(sent.Load(), err)
 			}
 			f.Fail(w, r, err)
 		},

@@ -44,6 +44,7 @@ type Transport struct {
 	answerLimit time.Duration // how long a living member has for one answer
 
 	answered, silentAt atomic.Int64 // Unix time in ns of the last answer, and of the last probe without one
+	failures           failures
 }
 
 // New makes a transport from a rest.Config. Config.Timeout is not used: a
@@ -63,7 +64,7 @@ func New(name cache.ClusterName, config *rest.Config) (*Transport, error) {
 	}
 	t := &Transport{
 		name: name, base: base,
-		patience: 4 * time.Second, probe: 4 * time.Second, answerLimit: 60 * time.Second,
+		patience: time.Second, probe: 3 * time.Second, answerLimit: 60 * time.Second,
 	}
 	if err := t.connect(config, tc, tlsConfig); err != nil {
 		return nil, fmt.Errorf("transport of %s: %w", describe(name), err)

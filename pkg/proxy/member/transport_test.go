@@ -234,7 +234,9 @@ func TestUpgradeCarriesBytes(t *testing.T) {
 		line, _ := buf.ReadString('\n')
 		io.WriteString(conn, "echo "+line)
 	})
-	s := serveStream(t, newTransport(t, config), Forward{User: &user.DefaultInfo{Name: "alice"}})
+	tr := newTransport(t, config)
+	tr.heard() // it is not asked whether it lives
+	s := serveStream(t, tr, Forward{User: &user.DefaultInfo{Name: "alice"}})
 	conn, in := raw(t, s, upgradeRequest)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -264,7 +266,9 @@ func TestRefusedUpgradeEndsTheConnection(t *testing.T) {
 				w.WriteHeader(code)
 				io.WriteString(w, "{}")
 			})
-			s := serveStream(t, newTransport(t, config), Forward{})
+			tr := newTransport(t, config)
+			tr.heard() // it is not asked whether it lives
+			s := serveStream(t, tr, Forward{})
 			conn, in := raw(t, s, upgradeRequest+"GET /api/v1/secrets HTTP/1.1\r\nHost: m\r\n\r\n")
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil || resp.StatusCode == http.StatusSwitchingProtocols || resp.StatusCode < 400 || resp.StatusCode == http.StatusUnauthorized {
