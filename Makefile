@@ -19,7 +19,9 @@ version_stamps = gitVersion=$(KUBERNETES_VERSION) gitMajor=$(word 1,$(version_pa
 	gitCommit=$(shell git rev-parse HEAD 2>/dev/null) \
 	gitTreeState=$(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty) \
 	buildDate=$(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
-LDFLAGS = -s -w $(foreach p,$(version_packages),$(foreach s,$(version_stamps),-X $(p).$(s)))
+# The product's own version stands beside it.
+product_version := $(or $(shell git describe --tags --match 'v*' --dirty 2>/dev/null),v0.0.0-$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown))
+LDFLAGS = -s -w -X github.com/isthmus-dev/isthmus/pkg/registry/buildversion.stamp=$(product_version) $(foreach p,$(version_packages),$(foreach s,$(version_stamps),-X $(p).$(s)))
 
 # Packages that do not link the embedded control plane: with the race detector
 # the others take longer to build than to test.

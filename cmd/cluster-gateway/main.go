@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/component-base/cli"
@@ -14,5 +15,8 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(app.NewCommand()))
+	if err := cli.RunNoErrOutput(app.NewCommand()); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		os.Exit(1)
+	}
 }

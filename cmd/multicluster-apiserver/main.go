@@ -15,12 +15,7 @@ import (
 )
 
 func main() {
-	command := app.NewCommand()
-	if sub, _, err := command.Find(os.Args[1:]); err != nil || !sub.HasParent() {
-		os.Exit(cli.Run(command))
-	}
-	// The server writes a log; a subcommand speaks to a person.
-	if err := cli.RunNoErrOutput(command); err != nil {
+	if err := cli.RunNoErrOutput(app.NewCommand()); err != nil {
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 		os.Exit(1)
 	}

@@ -56,7 +56,7 @@ func TestUnmanagedNamesakes(t *testing.T) {
 		{"patch", "deployment/own", "-p", `{"spec":{"replicas":5}}`}, {"set", "image", "deployment/own", "c=d"},
 	} {
 		res := labtest.Kubectl(t, admin, "", append([]string{"-n", ns}, command...)...)
-		if res.Code != 1 || !strings.Contains(res.Err, "NotFound") || !strings.Contains(res.Err, "adopt --cluster m1 -n "+ns+" deployment/own") {
+		if res.Code != 1 || !strings.Contains(strings.ToLower(res.Err), "not found") || !strings.Contains(res.Err, "adopt --cluster m1 -n "+ns+" deployment/own") {
 			t.Errorf("kubectl %s: %+v", command[0], res)
 		}
 	}

@@ -11,14 +11,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version/verflag"
 
+	"github.com/isthmus-dev/isthmus/pkg/registry/buildversion"
 	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
 )
@@ -81,7 +82,6 @@ func NewCommand() *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(*cobra.Command, []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := logsapi.ValidateAndApply(o.Logs, utilfeature.DefaultFeatureGate); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
@@ -102,7 +102,9 @@ func NewCommand() *cobra.Command {
 	fs.BoolVar(&o.AuthorizeClusters, "authorize-clusters", false, "Limit permissions to clusters; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
-	verflag.AddFlags(fs)
+	cmd.Version = buildversion.String(cmd.Name())
+	cmd.SetVersionTemplate("{{.Version}}\n")
+	fs.Bool("version", false, "Print the version and quit.")
 	return cmd
 }
 
@@ -113,9 +115,12 @@ func (o *Options) Validate() error {
 		if address == "" && flag != "--listen" {
 			continue
 		}
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			errs = append(errs, fmt.Errorf("%s %q must be host:port: %w", flag, address, err))
+		if err := checkListen(address); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: %w", flag, address, err))
 		}
+	}
+	if _, err := fleet.ParseResources(o.MemberResources); err != nil {
+		errs = append(errs, err)
 	}
 	for _, name := range []string{"ca.crt", "gateway-ca.crt", "gateway-server.crt", "gateway-server.key", "gateway-client.crt", "gateway-client.key"} {
 		if _, err := os.Stat(filepath.Join(o.Certificates, name)); err != nil {
@@ -123,6 +128,21 @@ func (o *Options) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkListen wants an address that is free.
+func checkListen(address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("must be host:port: %w", err)
+	}
+	l, err := net.Listen("tcp", address) //nolint:noctx // it is closed at once
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return errors.New("another process listens there: stop it, or choose another port")
+	}
+	return fmt.Errorf("cannot be used: %w", err)
 }
 
 // cacheDir is where the cache is kept over a restart, empty for nowhere.

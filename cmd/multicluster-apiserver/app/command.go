@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
@@ -20,8 +19,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/version/verflag"
 
+	"github.com/isthmus-dev/isthmus/pkg/registry/buildversion"
 	"github.com/isthmus-dev/isthmus/pkg/registry/embeddedetcd"
 	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
 )
@@ -58,7 +57,6 @@ func NewCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: false,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := registry.Set(); err != nil {
 				return fmt.Errorf("feature gates: %w", err)
 			}
@@ -71,7 +69,9 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	flags := o.Flags()
-	verflag.AddFlags(flags.FlagSet("global"))
+	cmd.Version = buildversion.String(cmd.Name())
+	cmd.SetVersionTemplate("{{.Version}}\n")
+	flags.FlagSet("global").Bool("version", false, "Print the version and quit.")
 	globalflag.AddGlobalFlags(flags.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, set := range flags.FlagSets {
 		cmd.Flags().AddFlagSet(set)
@@ -104,13 +104,16 @@ func Run(ctx context.Context, o *Options) error {
 	if err := fleet.TunePings(); err != nil {
 		return err
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
 	files, err := o.Complete()
 	if err != nil {
 		return err
 	}
+	var etcd *embeddedetcd.Server
 	if len(o.Kube.Etcd.StorageConfig.Transport.ServerList) == 0 {
-		etcd, err := embeddedetcd.Start(ctx, o.DataDir+"/etcd", files)
-		if err != nil {
+		if etcd, err = embeddedetcd.Open(ctx, o.DataDir+"/etcd", files); err != nil {
 			return err
 		}
 		defer etcd.Stop()
@@ -120,8 +123,16 @@ func Run(ctx context.Context, o *Options) error {
 	if err != nil {
 		return fmt.Errorf("complete the flags: %w", err)
 	}
-	if errs := completed.Validate(); len(errs) != 0 {
-		return utilerrors.NewAggregate(errs)
+	if err := sentence(completed.Validate()); err != nil {
+		return err
+	}
+	if err := checkPort(ctx, completed.SecureServing); err != nil {
+		return err
+	}
+	if etcd != nil {
+		if err := etcd.Start(ctx); err != nil {
+			return err
+		}
 	}
 	server, err := newServer(ctx, completed, o, files)
 	if err != nil {

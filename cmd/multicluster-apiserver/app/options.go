@@ -108,6 +108,9 @@ func (o *Options) Complete() (pki.Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return pki.Files{}, fmt.Errorf("--data-dir %s cannot be made (%w): choose a folder that this user may write", dir, err)
 	}
+	if err := checkFolder(dir); err != nil {
+		return pki.Files{}, err
+	}
 	files, err := pki.Ensure(filepath.Join(dir, "pki"), o.hosts())
 	if err != nil {
 		return files, err

@@ -10,7 +10,7 @@ import (
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
 		newJoinCommand(), newUnjoinCommand(), newAbsentCommand(), newKubeconfigCommand(), newRestoreCommand(), newBreakerCommand(), newOrphansCommand(),
-		newAdoptCommand(), newReleaseCommand(), newExplainCommand(),
+		newAdoptCommand(), newReleaseCommand(), newExplainCommand(), newVersionCommand(),
 	}
 }
 

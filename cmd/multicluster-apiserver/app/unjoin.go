@@ -14,6 +14,7 @@ type unjoinOptions struct {
 	endpoint                        endpointFlags
 	memberKubeconfig, memberContext string
 	force, deleteWorkloads          bool
+	ignoreNotFound                  bool
 	timeout                         time.Duration
 }
 
@@ -49,6 +50,7 @@ printed. The command can be interrupted and repeated.`,
 	fs.StringVar(&o.memberContext, "member-context", "", "context of --member-kubeconfig to use")
 	fs.BoolVar(&o.force, "force", false, "go on when the member does not answer or cannot be cleaned")
 	fs.BoolVar(&o.deleteWorkloads, "delete-workloads", false, "delete the managed copies in the member; namespaces, volumes, claims and CustomResourceDefinitions are kept")
+	fs.BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "succeed when there is no such Cluster")
 	fs.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to try to clean the member")
 	return cmd
 }
@@ -58,7 +60,7 @@ func (o *unjoinOptions) run(cmd *cobra.Command, name string) error {
 		return errors.New("--timeout must be positive")
 	}
 	req := join.UnjoinRequest{
-		Name: name, Force: o.force, Timeout: o.timeout, DeleteWorkloads: o.deleteWorkloads,
+		Name: name, Force: o.force, Timeout: o.timeout, DeleteWorkloads: o.deleteWorkloads, IgnoreNotFound: o.ignoreNotFound,
 		MemberSource: o.memberKubeconfig, Out: cmd.OutOrStdout(),
 	}
 	if o.memberKubeconfig != "" {

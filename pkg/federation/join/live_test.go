@@ -388,8 +388,12 @@ func checkUnjoin(t *testing.T, f *fleet) {
 			t.Errorf("Secret %s: %v", name, err)
 		}
 	}
-	if out, err := f.unjoin(t, "m1", nil); err != nil || !strings.Contains(out, "nothing to do") {
-		t.Errorf("a second unjoin: %q, %v", out, err)
+	if _, err := f.unjoin(t, "m1", nil); !errors.Is(err, ErrNotJoined) {
+		t.Errorf("a second unjoin: %v", err)
+	}
+	out, err := f.unjoin(t, "m1", func(r *UnjoinRequest) { r.IgnoreNotFound = true })
+	if err != nil || !strings.Contains(out, "nothing to do") {
+		t.Errorf("a second unjoin that ignores it: %q, %v", out, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,9 @@ type UnjoinRequest struct {
 	// DeleteWorkloads deletes the managed copies; else they lose their marks
 	// and stay.
 	DeleteWorkloads bool
-	Out             io.Writer
+	// IgnoreNotFound is content with a cluster that is not joined.
+	IgnoreNotFound bool
+	Out            io.Writer
 }
 
 // unjoin is an UnjoinRequest under way.
@@ -48,8 +51,8 @@ type unjoin struct {
 	admin    bool           // member is an administrator
 }
 
-// Unjoin takes a cluster out. It may be repeated at any time; with nothing left
-// to do it does nothing.
+// Unjoin takes a cluster out. It may be repeated as long as anything is left to
+// do; of what is not joined it is ErrNotJoined.
 func Unjoin(ctx context.Context, req UnjoinRequest) error {
 	if err := ValidateName(req.Name); err != nil {
 		return err
@@ -63,8 +66,11 @@ func Unjoin(ctx context.Context, req UnjoinRequest) error {
 		return err
 	}
 	if u.cluster == nil && len(u.secrets) == 0 && req.Member == nil {
-		u.say("is not joined, nothing to do")
-		return nil
+		if req.IgnoreNotFound {
+			u.say("is not joined, nothing to do")
+			return nil
+		}
+		return u.unknown(ctx)
 	}
 	if err := u.reach(ctx); err != nil {
 		if !req.Force {
@@ -86,6 +92,26 @@ func Unjoin(ctx context.Context, req UnjoinRequest) error {
 	}
 	u.report()
 	return nil
+}
+
+// ErrNotJoined is returned for a name that no Cluster has.
+var ErrNotJoined = errors.New("there is no such Cluster")
+
+// unknown says which Clusters there are.
+func (u *unjoin) unknown(ctx context.Context) error {
+	list, err := u.endpoint.clusters.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return explainEndpoint(u.endpoint.host, err)
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	known := "none is joined"
+	if len(names) > 0 {
+		known = "joined are " + strings.Join(names, ", ")
+	}
+	return fmt.Errorf("%s: %w (%s); --ignore-not-found is content with that", u.Name, ErrNotJoined, known)
 }
 
 func (u *unjoin) say(format string, args ...any) {

@@ -1,7 +1,7 @@
 // Package embeddedetcd runs one etcd member inside the process, for systems
 // that bring no etcd of their own.
 //
-//	Start(dir, pki) -> etcd on a loopback port, mutual TLS -> Endpoint()
+//	Open(dir, pki) -> a loopback port, mutual TLS -> Endpoint() -> Start
 package embeddedetcd
 
 import (
@@ -26,16 +26,18 @@ const (
 	startTimeout = 60 * time.Second
 )
 
-// Server is a running etcd.
+// Server is an etcd.
 type Server struct {
-	etcd     *embed.Etcd
+	etcd     *embed.Etcd // nil until started
+	dir      string
+	config   *embed.Config
 	endpoint string
 	lock     *os.File
 }
 
-// Start opens the store under dir and waits until it serves. Only one process
-// may use a folder at a time.
-func Start(ctx context.Context, dir string, files pki.Files) (*Server, error) {
+// Open takes the store under dir for this process. Only one may use a folder at
+// a time.
+func Open(ctx context.Context, dir string, files pki.Files) (*Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the etcd folder: %w", err)
 	}
@@ -47,34 +49,36 @@ func Start(ctx context.Context, dir string, files pki.Files) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	etcd, err := embed.StartEtcd(cfg)
+	return &Server{dir: dir, config: cfg, endpoint: endpoint, lock: lock}, nil
+}
+
+// Start waits until the store serves. What has failed is to be stopped, too.
+func (s *Server) Start(ctx context.Context) error {
+	etcd, err := embed.StartEtcd(s.config)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the embedded etcd in %s: %w", dir, err), lock.Close())
+		return fmt.Errorf("start the embedded etcd in %s: %w", s.dir, err)
 	}
-	s := &Server{etcd: etcd, endpoint: endpoint, lock: lock}
+	s.etcd = etcd
 	timeout, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	select {
 	case <-etcd.Server.ReadyNotify():
-		return s, nil
+		return nil
 	case err := <-etcd.Err():
-		s.Stop()
-		return nil, fmt.Errorf("embedded etcd in %s ended: %w", dir, err)
+		return fmt.Errorf("embedded etcd in %s ended: %w", s.dir, err)
 	case <-timeout.Done():
-		s.Stop()
-		return nil, fmt.Errorf("embedded etcd in %s is not ready after %s", dir, startTimeout)
+		return fmt.Errorf("embedded etcd in %s is not ready after %s", s.dir, startTimeout)
 	}
 }
 
 // Endpoint is the client URL.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Err delivers a fault that ends the store.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
-
 // Stop ends the store and gives the folder free.
 func (s *Server) Stop() {
-	s.etcd.Close()
+	if s.etcd != nil {
+		s.etcd.Close()
+	}
 	_ = s.lock.Close()
 }
 
