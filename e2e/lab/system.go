@@ -39,6 +39,8 @@ type SystemOptions struct {
 	// Env is added to the environment of all.
 	Env []string
 
+	// Port of the endpoint; 0 chooses one.
+	Port int
 	// Binary replaces the one built from the working tree.
 	Binary string
 
@@ -139,7 +141,9 @@ func (s *System) choosePort() error {
 		}
 	}
 	_, ours := liveRecord(filepath.Join(s.dir, "pids", endpointName+".json"))
-	if st.Port == 0 || !ours && !portComesFree(st.Port) {
+	if s.opts.Port != 0 {
+		st.Port = s.opts.Port
+	} else if st.Port == 0 || !ours && !portComesFree(st.Port) {
 		port, err := freePort(map[int]bool{})
 		if err != nil {
 			return fmt.Errorf("the endpoint: %w", err)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
 	"github.com/isthmus-dev/isthmus/pkg/registry/buildversion"
 	"github.com/isthmus-dev/isthmus/pkg/registry/fleet"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
@@ -55,6 +57,8 @@ type Options struct {
 	DataDir         string
 	MemberResources []string
 	Profiling       bool
+	// CompareEvery is how often the cache is compared with every member.
+	CompareEvery time.Duration
 	// AuthorizeClusters limits permissions on member objects to clusters.
 	AuthorizeClusters bool
 	Logs              *logs.Options
@@ -67,6 +71,7 @@ func NewOptions() *Options {
 		MetricsListen: "127.0.0.1:7444",
 		Endpoint:      "https://127.0.0.1:6443",
 		Certificates:  "/var/lib/isthmus/pki",
+		CompareEvery:  membercache.DefaultCompareEvery,
 		Logs:          logs.NewOptions(),
 	}
 }
@@ -100,6 +105,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Folder that keeps the cache over a restart, for this process alone; empty for gateway-PORT beside the --certificates, none to keep nothing.")
 	fs.StringSliceVar(&o.MemberResources, "member-resources", nil, "Further kinds to cache, as RESOURCE.VERSION.GROUP=Kind[:cluster][:dual][:off]; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.AuthorizeClusters, "authorize-clusters", false, "Limit permissions to clusters; the same as multicluster-apiserver's flag.")
+	fs.DurationVar(&o.CompareEvery, "compare-every", o.CompareEvery, "How long it takes until the whole cache was compared with the members once more; the same as multicluster-apiserver's flag.")
 	fs.BoolVar(&o.Profiling, "profiling", false, "Serve /debug/pprof at --metrics-listen to whoever can reach that address.")
 	logsapi.AddFlags(o.Logs, fs)
 	cmd.Version = buildversion.String(cmd.Name())
@@ -126,6 +132,9 @@ func (o *Options) Validate() error {
 		if _, err := os.Stat(filepath.Join(o.Certificates, name)); err != nil {
 			errs = append(errs, fmt.Errorf("--certificates %s: %s cannot be read (%w): start multicluster-apiserver once, or copy its pki folder", o.Certificates, name, err))
 		}
+	}
+	if o.CompareEvery <= 0 {
+		errs = append(errs, fmt.Errorf("--compare-every %s must be above 0", o.CompareEvery))
 	}
 	return errors.Join(errs...)
 }

@@ -96,6 +96,7 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 		return nil, err
 	}
 	config.Membership, config.Resources, config.Authorizer = reporter, resources, rights
+	config.CompareEvery = o.CompareEvery
 	if s.fleet, err = fleet.New(config); err != nil {
 		return nil, err
 	}

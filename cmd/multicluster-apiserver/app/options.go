@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeapiserver "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache/membercache"
 	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
 	"github.com/isthmus-dev/isthmus/pkg/registry/admission"
 	"github.com/isthmus-dev/isthmus/pkg/registry/pki"
@@ -30,6 +32,8 @@ type Options struct {
 	Breaker         breaker.Limits
 	// AuthorizeClusters limits permissions on member objects to clusters.
 	AuthorizeClusters bool
+	// CompareEvery is how often the member cache is compared with every member.
+	CompareEvery time.Duration
 
 	Kube *kubeapiserver.ServerRunOptions
 
@@ -41,7 +45,7 @@ type Options struct {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	o := &Options{DataDir: DefaultDataDir, DefaultPolicy: true, Breaker: breaker.DefaultLimits(), Kube: kubeapiserver.NewServerRunOptions()}
+	o := &Options{DataDir: DefaultDataDir, DefaultPolicy: true, Breaker: breaker.DefaultLimits(), CompareEvery: membercache.DefaultCompareEvery, Kube: kubeapiserver.NewServerRunOptions()}
 	k := o.Kube
 	k.ServiceClusterIPRanges = "10.96.0.0/12"
 	k.EndpointReconcilerType = "none"
@@ -90,6 +94,8 @@ func (o *Options) addOwn(fs *pflag.FlagSet) {
 			"With --gateway, give cluster-gateway the same flag.")
 	fs.BoolVar(&o.DefaultPolicy, "default-policy", o.DefaultPolicy,
 		"Install the default ClusterPropagationPolicies, so that workloads run without any policy. Written only where missing.")
+	fs.DurationVar(&o.CompareEvery, "compare-every", o.CompareEvery,
+		"How long it takes until the whole member cache was compared with the members once more. With --gateway, cluster-gateway has the flag.")
 	addBreakerFlags(fs, &o.Breaker)
 }
 
@@ -100,6 +106,9 @@ func (o *Options) Complete() (pki.Files, error) {
 		return pki.Files{}, err
 	}
 	o.Breaker = limits
+	if o.CompareEvery <= 0 {
+		return pki.Files{}, fmt.Errorf("--compare-every %s must be above 0", o.CompareEvery)
+	}
 	dir, err := filepath.Abs(o.DataDir)
 	if err != nil {
 		return pki.Files{}, fmt.Errorf("--data-dir %q: %w", o.DataDir, err)

@@ -122,7 +122,7 @@ func (s *system) useFleet(ctx context.Context, rights authorizer.Authorizer) err
 	}
 	s.fleet, err = fleet.New(fleet.Config{
 		ControlPlane: s.loopback, Membership: s.membership, Clock: numbers, Resources: s.memberResources, Authorizer: rights,
-		Dir: filepath.Join(s.options.DataDir, "member-cache"),
+		Dir: filepath.Join(s.options.DataDir, "member-cache"), CompareEvery: s.options.CompareEvery,
 	})
 	if err != nil {
 		return err

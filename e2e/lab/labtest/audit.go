@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab"
 )
@@ -34,6 +35,7 @@ type Audited struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
 	RequestURI     string            `json:"requestURI"`
+	StageTimestamp time.Time         `json:"stageTimestamp"`
 	UserAgent      string            `json:"userAgent"`
 	Annotations    map[string]string `json:"annotations"`
 	RequestObject  json.RawMessage   `json:"requestObject"`

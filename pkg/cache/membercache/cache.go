@@ -42,6 +42,9 @@ type Config struct {
 	Dir string
 	// Now is the time; the real one where nil.
 	Now clock.WithTicker
+	// CompareEvery is how long it takes at least until each resource of each
+	// source was compared once; DefaultCompareEvery where zero.
+	CompareEvery time.Duration
 	// Pending says that the sources are not known before Complete is called:
 	// until then no answer may pass for a whole one.
 	Pending bool

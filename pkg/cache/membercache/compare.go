@@ -1,6 +1,7 @@
 package membercache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -19,9 +20,9 @@ import (
 // every object: nobody would notice a mistake otherwise before it hurts.
 
 const (
-	// compareEvery is how long it takes at least until each resource of each
-	// source was compared once.
-	compareEvery = time.Hour
+	// DefaultCompareEvery is ample where nothing is wrong: each comparison lists
+	// the metadata of every object.
+	DefaultCompareEvery = time.Hour
 	// compareWait is how long a feed may take to pass what was listed.
 	compareWait = 3 * time.Minute
 	compareLook = 100 * time.Millisecond
@@ -124,7 +125,7 @@ func (c *Cache) compareAll(ctx context.Context) {
 		sources := c.present()
 		pairs := max(1, len(sources)*len(c.collections))
 		pause := func() bool {
-			every := compareEvery / time.Duration(pairs)
+			every := cmp.Or(c.cfg.CompareEvery, DefaultCompareEvery) / time.Duration(pairs)
 			select {
 			case <-ctx.Done():
 				return false

@@ -68,6 +68,8 @@ type Config struct {
 	// before Lead is closed, when its cache leads and its clock is started.
 	Replica membercache.Replica
 	Lead    <-chan struct{}
+	// CompareEvery is how often the cache is compared with every member.
+	CompareEvery time.Duration
 }
 
 // Fleet is the assembled gateway.
@@ -89,6 +91,8 @@ func New(cfg Config) (*Fleet, error) {
 		Dir:       cfg.Dir,
 		Resources: resources,
 		Replica:   cfg.Replica,
+
+		CompareEvery: cfg.CompareEvery,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
