@@ -87,6 +87,11 @@ test-e2e: ## Tests against real member clusters on loopback
 	cd e2e/kubelet && go test ./... -timeout $(E2E_TIMEOUT)
 	cd e2e && go test ./... -timeout $(E2E_TIMEOUT)
 
+.PHONY: soak
+soak: ## Churn and load under faults for DURATION (10m each); SEED repeats a run (docs/soak.md)
+	@hack/prerequisites.sh e2e
+	cd e2e && SOAK_DURATION=$(or $(DURATION),10m) SOAK_SEED=$(SEED) go test ./soak/... -count 1 -v -timeout 2h
+
 .PHONY: conformance
 conformance: ## Kubernetes' own e2e suite through the endpoint (FOCUS=regexp; PLAIN=1 against one plain cluster)
 	@hack/prerequisites.sh e2e

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -92,16 +93,21 @@ func NewInjector(m *Member) (*Injector, error) {
 	return newInjector(transport, target), nil
 }
 
+// silent: that connections break is what an injector is for.
+var silent = log.New(io.Discard, "", 0)
+
 func newInjector(transport http.RoundTripper, target *url.URL) *Injector {
 	i := &Injector{counts: map[string]int{}}
 	i.relay = &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) },
 		// A member that is away is a connection that ends, not an answer of ours.
+		ErrorLog:     silent,
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	i.server = httptest.NewUnstartedServer(i)
 	i.server.EnableHTTP2 = true
+	i.server.Config.ErrorLog = silent
 	i.server.StartTLS()
 	return i
 }
@@ -179,6 +185,7 @@ func (i *Injector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer.write(w, answer.body.Len())
 	case RepeatEvents:
+		r.Header.Set("Accept-Encoding", "identity") // lines are read
 		i.relay.ServeHTTP(&doubler{ResponseWriter: w}, r)
 	}
 }

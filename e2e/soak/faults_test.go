@@ -98,6 +98,10 @@ func (s *saboteur) carryOut(ctx context.Context, step plan.Step, r *rand.Rand) e
 	case "leader", "follower":
 		return s.breakReplica(step, pause)
 	case gateway:
+		for !s.hold(0) {
+			time.Sleep(500 * time.Millisecond)
+		}
+		defer s.release(0)
 		if err := world.replicas[0].Kill(gateway); err != nil {
 			return err
 		}
@@ -162,16 +166,9 @@ func again(start func(context.Context) error) error {
 }
 
 func (s *saboteur) breakReplica(step plan.Step, pause func()) error {
-	leader, err := leading()
+	i, err := s.take(step.Target)
 	if err != nil {
 		return err
-	}
-	i := leader
-	if step.Target == "follower" {
-		i = 1 - leader
-	}
-	if !s.hold(i) {
-		return errors.New("that replica is being broken already")
 	}
 	defer s.release(i)
 	s.note("%s: replica %d", step, i+1)
@@ -187,6 +184,27 @@ func (s *saboteur) breakReplica(step plan.Step, pause func()) error {
 	}
 	pause()
 	return s.start(i)
+}
+
+// take waits until there is such a replica, one that nothing is being done to.
+func (s *saboteur) take(role string) (int, error) {
+	deadline := time.Now().Add(4 * time.Minute)
+	for {
+		i, err := leading()
+		if role == "follower" {
+			i = 1 - i
+		}
+		if err == nil && s.hold(i) {
+			if world.replicas[i].PID(endpoint) != 0 {
+				return i, nil
+			}
+			s.release(i)
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("there is no %s: %w", role, err)
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
 }
 
 func (s *saboteur) hold(i int) bool {

@@ -1,14 +1,16 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-dev/isthmus/e2e/soak/judge"
@@ -27,39 +29,69 @@ type intents struct {
 // the end of the test, past all that is to be judged by them.
 func followIntents(t testing.TB, ns string) *intents {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{world.etcd.URL()}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
 	i := &intents{of: map[string]judge.Key{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait(); _ = client.Close() })
-	wg.Go(func() { i.follow(ctx, t, client, ns) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() {
+		for next := int64(1); ctx.Err() == nil; {
+			var err error
+			if next, err = i.follow(ctx, bindingsPrefix+ns+"/", next); err != nil && ctx.Err() == nil {
+				t.Errorf("bindings in the store: %v", err)
+				return
+			}
+			time.Sleep(200 * time.Millisecond) // the store is away
+		}
+	})
 	return i
 }
 
-func (i *intents) follow(ctx context.Context, t testing.TB, client *clientv3.Client, ns string) {
-	next := int64(0)
-	for ctx.Err() == nil {
-		options := []clientv3.OpOption{clientv3.WithPrefix()}
-		if next > 0 {
-			options = append(options, clientv3.WithRev(next))
+// watched is a message of etcd's watch in JSON.
+type watched struct {
+	Result struct {
+		CompactRevision int64 `json:"compact_revision,string"`
+		Events          []struct {
+			Type string `json:"type"` // empty: a PUT
+			KV   struct {
+				Key         []byte `json:"key"`
+				Value       []byte `json:"value"`
+				ModRevision int64  `json:"mod_revision,string"`
+			} `json:"kv"`
+		} `json:"events"`
+	} `json:"result"`
+}
+
+// follow reads from a revision on and returns where to go on when the store
+// ends the stream.
+func (i *intents) follow(ctx context.Context, prefix string, from int64) (next int64, err error) {
+	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	request, err := json.Marshal(map[string]any{"create_request": map[string]any{"key": []byte(prefix), "range_end": []byte(end), "start_revision": from}})
+	if err != nil {
+		return from, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, world.etcd.URL()+"/v3/watch", bytes.NewReader(request))
+	if err != nil {
+		return from, err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return from, nil //nolint:nilerr // it is tried again
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	for decoder := json.NewDecoder(resp.Body); ; {
+		var w watched
+		if decoder.Decode(&w) != nil {
+			return from, nil
 		}
-		// The client resumes by itself while the store is away.
-		for answer := range client.Watch(clientv3.WithRequireLeader(ctx), bindingsPrefix+ns+"/", options...) {
-			if answer.CompactRevision > 0 {
-				t.Errorf("the store has compacted what was not read yet: revision %d", answer.CompactRevision)
-				return
-			}
-			for _, e := range answer.Events {
-				next = e.Kv.ModRevision + 1
-				if err := i.add(e); err != nil {
-					t.Errorf("a binding in the store: %v", err)
-				}
+		if w.Result.CompactRevision > 0 {
+			return from, fmt.Errorf("revision %d is compacted and was not read", from)
+		}
+		for _, e := range w.Result.Events {
+			from = e.KV.ModRevision + 1
+			if err := i.add(string(e.KV.Key), e.KV.Value, e.Type == "DELETE"); err != nil {
+				return from, err
 			}
 		}
-		time.Sleep(200 * time.Millisecond)
 	}
 }
 
@@ -78,12 +110,12 @@ type binding struct {
 	} `json:"spec"`
 }
 
-func (i *intents) add(e *clientv3.Event) error {
+func (i *intents) add(stored string, value []byte, deleted bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	r := judge.Record{Gone: true, At: time.Now()}
-	if e.Type == clientv3.EventTypeDelete {
-		r.Key = i.of[string(e.Kv.Key)]
+	if deleted {
+		r.Key = i.of[stored]
 		for _, before := range i.records {
 			if before.Key == r.Key {
 				r.UID = before.UID
@@ -93,7 +125,7 @@ func (i *intents) add(e *clientv3.Event) error {
 		return nil
 	}
 	var b binding
-	if err := json.Unmarshal(e.Kv.Value, &b); err != nil {
+	if err := json.Unmarshal(value, &b); err != nil {
 		return err
 	}
 	r.Key, r.UID = judge.Key{Kind: b.Spec.Resource.Kind, Name: b.Spec.Resource.Name}, b.Spec.Resource.UID
@@ -101,7 +133,7 @@ func (i *intents) add(e *clientv3.Event) error {
 	for _, c := range b.Spec.Clusters {
 		r.Clusters = append(r.Clusters, c.Name)
 	}
-	i.of[string(e.Kv.Key)] = r.Key
+	i.of[stored] = r.Key
 	i.records = append(i.records, r)
 	return nil
 }
