@@ -149,7 +149,7 @@ func verdict(t *testing.T, d *diary, ns string, c *churn, recorded *intents, log
 			t.Errorf("%s was never done to any of %v", f.Kind, f.Targets)
 		}
 	}
-	if n := len(injected); n < 6 {
+	if n := len(injected); n < 5 {
 		t.Errorf("only %s was injected", fmt.Sprint(injected))
 	}
 }

@@ -25,7 +25,7 @@ func compared(t testing.TB, d *diary) {
 				return fmt.Errorf("%s was not compared once more: %v", key, now)
 			}
 		}
-		if len(now["equal"]) < len(names)*5 {
+		if len(now["equal"]) < len(names)*10 {
 			return fmt.Errorf("only %d resources were compared", len(now["equal"]))
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -123,10 +124,7 @@ func (s *saboteur) carryOut(ctx context.Context, step plan.Step, r *rand.Rand) e
 		pause()
 		return again(m.Restart)
 	case "disturb requests to":
-		i := world.injectors[step.Target]
-		i.Set(disturb(r))
-		pause()
-		i.Set(nil)
+		s.disturb(ctx, step, r, pause)
 		return nil
 	case "cut off":
 		p.Cut()
@@ -290,38 +288,62 @@ func leading() (int, error) {
 	return 0, errors.Join(errs...)
 }
 
-// disturb breaks about a third of the engine's requests.
-func disturb(r *rand.Rand) func(*http.Request) lab.Fault {
+// disturbances are dealt out in turn, so that a short run has them all.
+func disturbances(r *rand.Rand) []lab.Fault {
+	hang := time.Duration(1+r.IntN(4)) * time.Second
+	all := []lab.Fault{
+		{Injection: lab.LoseRequest}, {Injection: lab.LoseRequest, Hang: hang}, {Injection: lab.LoseAnswer}, {Injection: lab.LoseAnswer, Hang: hang},
+		{Injection: lab.CutAnswer}, {Injection: lab.Repeat},
+	}
+	for _, code := range []int{http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		all = append(all, lab.Fault{Injection: lab.Refuse, Code: code})
+	}
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// disturb breaks every second request of the engine; how many were, it counts.
+func disturb(r *rand.Rand, broken *atomic.Int64) func(*http.Request) lab.Fault {
 	var mu sync.Mutex
-	codes := []int{http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	var left []lab.Fault
 	return func(req *http.Request) lab.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		if !strings.HasPrefix(req.UserAgent(), "isthmus-engine") || r.IntN(3) > 0 {
+		if !strings.HasPrefix(req.UserAgent(), "isthmus-engine") || r.IntN(2) == 0 {
 			return lab.Fault{}
 		}
-		writes := req.Method != http.MethodGet
 		if req.URL.Query().Get("watch") != "" {
 			if strings.Contains(req.Header.Get("Accept"), "json") {
 				return lab.Fault{Injection: lab.RepeatEvents}
 			}
 			return lab.Fault{}
 		}
-		hang := time.Duration(r.IntN(4)) * time.Second
-		choice := r.IntN(7)
-		switch {
-		case choice == 0:
-			return lab.Fault{Injection: lab.LoseRequest, Hang: hang}
-		case choice == 1 && writes:
-			return lab.Fault{Injection: lab.LoseAnswer, Hang: hang}
-		case choice == 2:
-			return lab.Fault{Injection: lab.CutAnswer}
-		case choice == 3 && writes:
-			return lab.Fault{Injection: lab.Repeat}
-		default:
-			return lab.Fault{Injection: lab.Refuse, Code: codes[r.IntN(len(codes))]}
+		if len(left) == 0 {
+			left = disturbances(r)
 		}
+		f := left[0]
+		left = left[1:]
+		broken.Add(1)
+		return f
 	}
+}
+
+// enough requests are broken before a disturbance ends, if they come at all.
+const (
+	enough      = 8
+	enoughLimit = time.Minute
+)
+
+func (s *saboteur) disturb(ctx context.Context, step plan.Step, r *rand.Rand, pause func()) {
+	var broken atomic.Int64
+	i := world.injectors[step.Target]
+	i.Set(disturb(r, &broken))
+	began := time.Now()
+	for pause(); broken.Load() < enough && time.Since(began) < enoughLimit && ctx.Err() == nil; {
+		time.Sleep(200 * time.Millisecond)
+	}
+	i.Set(nil)
+	s.note("%s: %d requests were broken in %s", step, broken.Load(), time.Since(began).Round(time.Second))
 }
 
 // whole waits until everything runs and is connected.

@@ -218,6 +218,7 @@ func newDiary(t testing.TB) *diary {
 }
 
 func (d *diary) note(format string, args ...any) {
+	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.ended {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -118,9 +119,12 @@ func (c *collection) differences(ctx context.Context, s Source) ([]merge.Differe
 	return c.Differences(s.Name, rv, seen), nil
 }
 
-// compareAll compares one resource of one source after the other, so that a
+// compareAll begins with one resource of one source after the other, so that a
 // member is asked for one list at a time.
 func (c *Cache) compareAll(ctx context.Context) {
+	var running sync.Map // by comparison
+	var waits sync.WaitGroup
+	defer waits.Wait()
 	for ctx.Err() == nil {
 		sources := c.present()
 		pairs := max(1, len(sources)*len(c.collections))
@@ -144,15 +148,34 @@ func (c *Cache) compareAll(ctx context.Context) {
 				if st, ok := col.States()[s.Name]; !ok || !st.Connected {
 					continue
 				}
-				found, err := col.compare(ctx, s)
-				switch {
-				case ctx.Err() != nil:
-				case err != nil:
-					klog.FromContext(ctx).V(2).Info("Cache is not compared with a source", "cluster", s.Name, "resource", col.Resource().Resource, "err", err)
-				case len(found) > 0:
-					klog.FromContext(ctx).Error(nil, "Cache differs from a source", "cluster", s.Name, "resource", col.Resource().Resource, "objects", len(found), "some", found[:min(len(found), namedDifferences)])
+				// A feed passes what was listed with its next bookmark, a minute
+				// later where nothing happens.
+				what := comparison{s.Name, col.Resource().GroupVersionResource}
+				if _, runs := running.LoadOrStore(what, nil); runs {
+					continue
 				}
+				waits.Go(func() {
+					defer running.Delete(what)
+					col.compareAndTell(ctx, s)
+				})
 			}
 		}
+	}
+}
+
+// comparison of one resource of one source.
+type comparison struct {
+	source   cache.ClusterName
+	resource schema.GroupVersionResource
+}
+
+func (c *collection) compareAndTell(ctx context.Context, s Source) {
+	found, err := c.compare(ctx, s)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Cache is not compared with a source", "cluster", s.Name, "resource", c.Resource().Resource, "err", err)
+	case len(found) > 0:
+		klog.FromContext(ctx).Error(nil, "Cache differs from a source", "cluster", s.Name, "resource", c.Resource().Resource, "objects", len(found), "some", found[:min(len(found), namedDifferences)])
 	}
 }
