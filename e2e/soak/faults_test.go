@@ -292,8 +292,12 @@ func leading() (int, error) {
 func disturbances(r *rand.Rand) []lab.Fault {
 	hang := time.Duration(1+r.IntN(4)) * time.Second
 	all := []lab.Fault{
-		{Injection: lab.LoseRequest}, {Injection: lab.LoseRequest, Hang: hang}, {Injection: lab.LoseAnswer}, {Injection: lab.LoseAnswer, Hang: hang},
-		{Injection: lab.CutAnswer}, {Injection: lab.Repeat},
+		{Injection: lab.LoseRequest},
+		{Injection: lab.LoseRequest, Hang: hang},
+		{Injection: lab.LoseAnswer},
+		{Injection: lab.LoseAnswer, Hang: hang},
+		{Injection: lab.CutAnswer},
+		{Injection: lab.Repeat},
 	}
 	for _, code := range []int{http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
 		all = append(all, lab.Fault{Injection: lab.Refuse, Code: code})

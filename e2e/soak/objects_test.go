@@ -47,7 +47,7 @@ func (w *worker) content(key judge.Key) (*unstructured.Unstructured, judge.Write
 				"metadata": map[string]any{"labels": app},
 				"spec": map[string]any{
 					"terminationGracePeriodSeconds": int64(0),
-					"containers": []any{map[string]any{"name": "c", "image": fmt.Sprintf("registry.example.com/c:%d", n/4)}},
+					"containers":                    []any{map[string]any{"name": "c", "image": fmt.Sprintf("registry.example.com/c:%d", n/4)}},
 				},
 			},
 		}

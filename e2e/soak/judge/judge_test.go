@@ -61,7 +61,7 @@ func TestChanges(t *testing.T) {
 		doctor func(*run)
 		want   string // empty: nothing is found
 	}{
-		"right": {func(*run) {}, ""},
+		"right":                    {func(*run) {}, ""},
 		"deleted without a reason": {func(r *run) { r.changes = append(r.changes, deletion) }, "nobody has deleted"},
 		"deleted with its template": {func(r *run) {
 			r.changes, r.writes = append(r.changes, deletion), append(r.writes, deleted)
@@ -86,7 +86,7 @@ func TestChanges(t *testing.T) {
 			w.UID = "u0"
 			r.changes, r.writes = append(r.changes, deletion), append(r.writes, w)
 		}, "nobody has deleted"},
-		"deleted before it was recorded": {func(r *run) { r.changes[4].At = at(90) }, "no placement of then"},
+		"deleted before it was recorded":        {func(r *run) { r.changes[4].At = at(90) }, "no placement of then"},
 		"deleted while its record is under way": {func(r *run) { r.changes[4].At = at(97) }, ""},
 		"deleted long after it was placed there again": {func(r *run) {
 			r.records = append(r.records, Record{Key: web, UID: "u1", Clusters: []string{"m1", "m2"}, At: at(102)})
@@ -103,7 +103,7 @@ func TestChanges(t *testing.T) {
 		"created again after the placement had gone": {func(r *run) {
 			r.changes = append(r.changes, Change{Member: "m1", Key: web, Verb: "patch", Code: 201, Epoch: 2, N: 2, TemplateUID: "u1", UID: "c4", Version: 30, Marked: true, At: at(140)})
 		}, "no placement of then has the cluster"},
-		"a content that nobody wrote": {func(r *run) { r.changes[2].N = 9 }, "no client has written"},
+		"a content that nobody wrote":     {func(r *run) { r.changes[2].N = 9 }, "no client has written"},
 		"a content before it was written": {func(r *run) { r.changes[2].At = at(9) }, "no client has written"},
 		"a content of another template":   {func(r *run) { r.changes[2].TemplateUID = "u9" }, "no client has written"},
 		"an older content after a newer one": {func(r *run) {
@@ -151,9 +151,9 @@ func TestFinal(t *testing.T) {
 			r.templates[1].N, r.templates[1].Replicas = 3, 4
 			r.copies[0].N, r.copies[0].Replicas = 3, 4
 		}, ""},
-		"an acknowledged write is lost": {func(r *run) { r.templates[1].N = 1; r.copies[0].N = 1 }, "clients were told [n 2 n 3], and the control plane has n 1"},
+		"an acknowledged write is lost":    {func(r *run) { r.templates[1].N = 1; r.copies[0].N = 1 }, "clients were told [n 2 n 3], and the control plane has n 1"},
 		"an acknowledged template is lost": {func(r *run) { r.templates, r.copies = r.templates[:1], nil }, "the control plane has absent"},
-		"a refused write was made": {func(r *run) { r.writes[4].Outcome = Refused; r.templates[1].N = 3; r.copies[0].N = 3 }, "has n 3"},
+		"a refused write was made":         {func(r *run) { r.writes[4].Outcome = Refused; r.templates[1].N = 3; r.copies[0].N = 3 }, "has n 3"},
 		"a deleted template is there": {func(r *run) {
 			r.writes = append(r.writes, Write{Key: web, Delete: true, UID: "u1", Sent: at(200), Done: at(200), Outcome: Acknowledged})
 		}, "clients were told [absent]"},

@@ -47,7 +47,7 @@ func Deal(seed uint64, deck []Fault, gap, duration time.Duration) []Step {
 			}
 			s := Step{Kind: f.Kind, Target: f.Targets[r.IntN(len(f.Targets))], At: now, For: f.Least}
 			if f.Most > f.Least {
-				s.For += time.Duration(r.Int64N(int64(f.Most-f.Least)))
+				s.For += time.Duration(r.Int64N(int64(f.Most - f.Least)))
 			}
 			s.At = max(s.At, busy[s.Target]+time.Second)
 			busy[s.Target] = s.End()
