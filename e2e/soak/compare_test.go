@@ -21,7 +21,9 @@ func compared(t testing.TB, d *diary) {
 	labtest.Eventually(t, 5*time.Minute, func(context.Context) error {
 		now := comparisons(t)
 		for key, n := range now["equal"] {
-			if n == before["equal"][key] {
+			// Watches of Events have no bookmarks: where nothing happens, nothing
+			// says that a feed has passed what was listed.
+			if n == before["equal"][key] && !strings.Contains(key, `"events"`) {
 				return fmt.Errorf("%s was not compared once more: %v", key, now)
 			}
 		}
