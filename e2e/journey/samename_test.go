@@ -292,6 +292,10 @@ func TestTop(t *testing.T) {
 		if res := labtest.Kubectl(t, endpoint, "", "-n", ns, "top", "pod", "-l", "isthmus.dev/cluster=m1", "--no-headers"); res.Code != 0 {
 			return fmt.Errorf("top pod by cluster: %+v", res)
 		}
+		res := labtest.Kubectl(t, endpoint, "", "-n", ns, "top", "pods", "--no-headers")
+		if want := `Warning: cluster "m2" does not serve metrics.k8s.io`; res.Code != 0 || !strings.HasPrefix(res.Out, "busy ") || !strings.Contains(res.Err, want) {
+			return fmt.Errorf("top pods does not say what it lacks: %+v", res)
+		}
 		return nil
 	})
 }

@@ -129,7 +129,7 @@ func (h *Handler) liveList(w http.ResponseWriter, r *http.Request, info *request
 	if revision := r.Header.Get(proxy.UnmanagedHeader); revision != "" {
 		ensureChild(merged, "metadata")["resourceVersion"] = revision
 	}
-	warn(w, liveWarnings(results))
+	warn(w, liveWarnings(info, results))
 	return h.writeLiveList(w, r, info, f, merged)
 }
 
@@ -321,12 +321,16 @@ func liveKey(item any) cache.Key {
 	return cache.Key{Namespace: text(meta, "namespace"), Name: text(meta, "name")}
 }
 
+const metricsGroup = "metrics.k8s.io"
+
 // liveWarnings tells which members a list lacks. A member that does not serve
-// the kind lacks nothing.
-func liveWarnings(results []live) []string {
+// the kind lacks nothing, but for metrics: its Pods and Nodes have some.
+func liveWarnings(info *request.RequestInfo, results []live) []string {
 	var out []string
 	for _, res := range results {
-		if res.err == nil || apierrors.IsNotFound(res.err) {
+		if apierrors.IsNotFound(res.err) && info.APIGroup == metricsGroup {
+			res.err = fmt.Errorf("cluster %q does not serve %s, so what runs there is not shown", res.cluster, metricsGroup)
+		} else if res.err == nil || apierrors.IsNotFound(res.err) {
 			continue
 		}
 		if len(out) == maxWarnings-1 {

@@ -93,9 +93,9 @@ func TestLiveList(t *testing.T) {
 		return names, len(resp.Header.Values("Warning"))
 	}
 	for query, want := range map[string]string{
-		"": "api@m1 web@m1 web.m2@m2, 1 warnings",
+		"": "api@m1 web@m1 web.m2@m2, 2 warnings",
 		"?labelSelector=isthmus.dev/cluster%3Dm2": "web.m2@m2, 0 warnings",
-		"?fieldSelector=metadata.name%3Dweb.m2":   "web.m2@m2, 1 warnings",
+		"?fieldSelector=metadata.name%3Dweb.m2":   "web.m2@m2, 2 warnings",
 	} {
 		names, warnings := list(query)
 		if got := fmt.Sprintf("%s, %d warnings", strings.Join(names, " "), warnings); got != want {
