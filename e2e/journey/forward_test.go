@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // the dialers of client-go still speak it
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	transport "k8s.io/client-go/transport/spdy"
@@ -46,15 +46,17 @@ func TestForwardedPorts(t *testing.T) {
 			u := client.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(pod).SubResource("portforward").URL()
 			dialer := forwarders(t, labtest.Config(t, world.System), u)[name]
 			stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			defer func() {
-				close(stop)
-				<-done
-			}()
 			f, err := portforward.New(dialer, []string{"0:80", "0:8080"}, stop, ready, io.Discard, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
 			go func() { done <- f.ForwardPorts() }()
+			defer func() {
+				close(stop)
+				if err := <-done; err != nil {
+					t.Logf("the forwarding ended with %v", err)
+				}
+			}()
 			select {
 			case <-ready:
 			case err := <-done:
