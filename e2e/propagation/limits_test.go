@@ -61,13 +61,14 @@ spec:
   template: {metadata: {labels: {own: selector}}, spec: {restartPolicy: Never, containers: [{name: c, image: "registry.example.com/web:1"}]}}
 `
 
-// A Job gets its selector where it runs, unless somebody wrote one; it can be
+// A Job's copy selects as its template does, generated or written; it can be
 // changed again and again; its Pods go with it.
 func TestSelectorsOfJobs(t *testing.T) {
 	t.Parallel()
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, batchJobs, "-n", ns, "apply", "-f", "-")
 	jobs := members(t)["m2"].BatchV1().Jobs(ns)
+	own := get(t, ns, "job/generated", "{.metadata.uid}")
 	parallel := func(want int32) {
 		t.Helper()
 		labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
@@ -75,10 +76,9 @@ func TestSelectorsOfJobs(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			own := string(j.UID)
 			if j.Spec.Selector.MatchLabels["batch.kubernetes.io/controller-uid"] != own || j.Spec.Template.Labels["app"] != "once" ||
 				j.Spec.Template.Labels["controller-uid"] != own || j.Labels["mine"] != "x" {
-				return fmt.Errorf("selector %v, labels %v of the Job %s", j.Spec.Selector, j.Spec.Template.Labels, own)
+				return fmt.Errorf("selector %v, labels %v of a copy of the Job %s", j.Spec.Selector, j.Spec.Template.Labels, own)
 			}
 			if *j.Spec.Parallelism != want {
 				return fmt.Errorf("parallelism %d, want %d", *j.Spec.Parallelism, want)
