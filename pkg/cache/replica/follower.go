@@ -161,7 +161,7 @@ func (f *Follower) stream(ctx context.Context, res cache.Resource, anew bool) (l
 	}
 	resp, epoch, err := f.ask(ctx, logPath+nameOf(gvr), url.Values{"from": {strconv.FormatUint(from, 10)}})
 	if err != nil {
-		return false, errors.Join(err, context.Cause(ctx))
+		return false, cause(ctx, err)
 	}
 	defer resp.Body.Close()
 	frames, more, err := journal.NewReader(resp.Body, Identity(res))
@@ -178,7 +178,7 @@ func (f *Follower) stream(ctx context.Context, res cache.Resource, anew bool) (l
 	for {
 		kind, payload, err := frames.Next()
 		if err != nil {
-			return taker.Live(), errors.Join(err, context.Cause(ctx))
+			return taker.Live(), cause(ctx, err)
 		}
 		timer.Stop() // what this process does with it is no silence
 		if err := f.current(epoch); err != nil {
@@ -192,6 +192,14 @@ func (f *Follower) stream(ctx context.Context, res cache.Resource, anew bool) (l
 			f.hears(gvr)
 		}
 	}
+}
+
+// cause prefers why a stream was given up to the error that came of it.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
 }
 
 func (f *Follower) hears(gvr schema.GroupVersionResource) {

@@ -225,7 +225,9 @@ func (p *play) change(from, to int) {
 // same waits until a follower has what the leader has, then compares all of it.
 func same(t *testing.T, leader, follower *site) {
 	t.Helper()
-	eventually(t, "the follower is at the leader's head", func() bool { return leader.head() > 0 && leader.head() == follower.head() && follower.cache.Loaded() == nil })
+	eventually(t, "the follower is at the leader's head", func() bool {
+		return leader.head() > 0 && leader.head() == follower.head() && follower.cache.Loaded() == nil
+	})
 	if err := cachetest.Same(follower.content(cache.Version{}), leader.content(cache.Version{})); err != nil {
 		t.Fatal(err)
 	}
