@@ -39,8 +39,10 @@ const (
 	// takes over from another.
 	reservationName = "isthmus-gateway-sequence"
 	// drain bounds how long requests may finish after the stop signal.
-	drain        = 10 * time.Second
-	retryEvery   = 2 * time.Second
+	drain      = 10 * time.Second
+	retryEvery = 2 * time.Second
+	// endWithin is how long all else may take after that.
+	endWithin    = 5 * time.Second
 	headerWithin = 10 * time.Second
 )
 
@@ -158,7 +160,20 @@ func (s *server) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return s.serveRequests(ctx) })
 	group.Go(func() error { return s.serveMetrics(ctx) })
-	return group.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	// What waits for a number that a replaced gateway must not give waits forever.
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(drain + endWithin):
+		return fmt.Errorf("not all parts have ended: %w", context.Cause(ctx))
+	}
 }
 
 func (s *server) serveRequests(ctx context.Context) error {

@@ -95,9 +95,13 @@ func (c *Cache) holds() bool {
 const holdEvery = 20 * time.Millisecond
 
 // awaitHold keeps a feed from what it would number while another process may do
-// so. Without it the numbers themselves would wait, and readers with them.
-func (c *Cache) awaitHold(ctx context.Context) {
-	for !c.holds() && ctx.Err() == nil {
+// so. Without it the numbers themselves would wait, and readers with them. false
+// says that the feed has ended before.
+func (c *Cache) awaitHold(ctx context.Context) bool {
+	for !c.holds() {
+		if ctx.Err() != nil {
+			return false
+		}
 		timer := c.cfg.Now.NewTimer(holdEvery)
 		select {
 		case <-timer.C():
@@ -105,6 +109,7 @@ func (c *Cache) awaitHold(ctx context.Context) {
 			timer.Stop()
 		}
 	}
+	return true
 }
 
 // Following says whether another process numbers the events.

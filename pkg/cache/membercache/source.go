@@ -249,10 +249,16 @@ func (r *run) wait(ctx context.Context, c *Cache) {
 	}
 }
 
-// hold waits until this process numbers the events, or the source ends.
-func (n *source) hold() {
-	if n.cache.cfg.Replica != nil {
-		n.cache.awaitHold(n.ctx)
+// hold waits until this process numbers the events; false where the source ends
+// before that.
+func (n *source) hold() bool {
+	return n.cache.cfg.Replica == nil || n.cache.awaitHold(n.ctx)
+}
+
+// Progress implements feed.Sink: it says nothing of what was not let through.
+func (f *firstSync) Progress(rv string) {
+	if f.hold() {
+		f.Sink.Progress(rv)
 	}
 }
 
@@ -261,21 +267,27 @@ func (n *source) hold() {
 type firstSync struct {
 	feed.Sink
 	done func()
-	hold func()
+	hold func() bool
 }
 
 func (f *firstSync) Put(raw []byte) error {
-	f.hold()
+	if !f.hold() {
+		return nil
+	}
 	return f.Sink.Put(raw)
 }
 
 func (f *firstSync) Delete(raw []byte) error {
-	f.hold()
+	if !f.hold() {
+		return nil
+	}
 	return f.Sink.Delete(raw)
 }
 
 func (f *firstSync) End(rv string) {
-	f.hold()
+	if !f.hold() {
+		return
+	}
 	f.Sink.End(rv)
 	f.done()
 }
