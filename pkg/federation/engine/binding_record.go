@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,7 +74,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	delete(out.Annotations, deletedTemplate)
 	delete(out.Annotations, orphanDependents)
 	out.Spec = *want
-	if err := e.noteMove(out, b, d); err != nil {
+	if err := errors.Join(e.noteMove(out, b, d), noteQuota(out, d, time.Now())); err != nil {
 		return nil, err
 	}
 	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
@@ -92,6 +93,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 		e.enqueueTargets(e.needs.needsOf(key))
 		e.enqueueScalers(key)
 		e.enqueueBudgets(key)
+		e.enqueueQuotas(key)
 		e.enqueueDefined(key)
 		if d.problem != "" && len(d.targets) == 0 {
 			e.event(key, t, corev1.EventTypeWarning, reasonScheduleFailed, "%s", d.problem)

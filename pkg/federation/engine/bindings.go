@@ -94,7 +94,7 @@ func (b *bindingCache) informer(gvr schema.GroupVersionResource) cache.SharedInd
 		UpdateFunc: func(old, obj any) {
 			o, okO := old.(*binding)
 			n, okN := obj.(*binding)
-			if okO && okN && o.Generation != n.Generation {
+			if okO && okN && (o.Generation != n.Generation || asksChanged(o, n)) {
 				changed(obj)
 			}
 		},

@@ -34,6 +34,7 @@ type copyRecord struct {
 	contentSays bool
 	weSay       bool
 	rollout     *rolloutRecord // of Deployments and StatefulSets
+	quota       *quotaRecord   // of ResourceQuotas
 	status      []byte
 	// object is the whole copy, of kinds that scripts are asked about.
 	object []byte
@@ -78,6 +79,11 @@ func recordCopy(controlPlane string, gvk schema.GroupVersionKind, u *unstructure
 	}
 	if divisible(gvk.GroupKind()) {
 		if r.rollout, err = recordRollout(u, projected); err != nil {
+			return nil, fmt.Errorf("copy %s: %w", key, err)
+		}
+	}
+	if gvk.GroupKind() == quotaKind {
+		if r.quota, err = recordQuota(u); err != nil {
 			return nil, fmt.Errorf("copy %s: %w", key, err)
 		}
 	}

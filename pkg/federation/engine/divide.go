@@ -21,6 +21,9 @@ func (d *decision) divideInto(u *unstructured.Unstructured, cluster string) erro
 			return err
 		}
 	}
+	if err := d.tellShare(u, cluster); err != nil {
+		return err
+	}
 	if b, ok := d.bounds[cluster]; ok {
 		for field, n := range map[string]int32{"minReplicas": b.Min, "maxReplicas": b.Max} {
 			if err := unstructured.SetNestedField(u.Object, int64(n), "spec", field); err != nil {

@@ -24,6 +24,7 @@ var defaultKinds = []kind{
 	builtin("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
 	builtin("", "v1", "Service", "services", true),
 	builtin("", "v1", "LimitRange", "limitranges", true),
+	builtin("", "v1", "ResourceQuota", "resourcequotas", true),
 	builtin("", "v1", "ReplicationController", "replicationcontrollers", true),
 	builtin("apps", "v1", "Deployment", "deployments", true),
 	builtin("apps", "v1", "ReplicaSet", "replicasets", true),
@@ -78,6 +79,7 @@ func hasStatus(gk schema.GroupKind) bool {
 	case "apps", "batch", "autoscaling", "policy":
 		return true
 	case "":
+		// A ResourceQuota's is what pkg/registry/quota counts.
 		return gk.Kind == "Service" || gk.Kind == "PersistentVolumeClaim" || gk.Kind == "ReplicationController"
 	case "networking.k8s.io":
 		return gk.Kind == "Ingress"

@@ -356,6 +356,7 @@ func (m *member) copyChanged(k kind, old, obj any) {
 	if n == nil && m.engine.template(key) != nil {
 		m.engine.templateQueue.Add(key)
 	}
+	m.engine.quotaSeen(key, o, n)
 	if hasStatus(k.GroupKind()) {
 		m.engine.statusQueue.Add(key)
 	}

@@ -45,6 +45,8 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 		e.divideScaler(t, d)
 	case budgetKind:
 		e.divideBudget(t, d)
+	case quotaKind:
+		e.divideQuota(key, t, b, d)
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(targets)) {
 		if known[cluster] {

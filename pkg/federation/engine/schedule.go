@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
+	"github.com/isthmus-dev/isthmus/pkg/federation/quota"
 	"github.com/isthmus-dev/isthmus/pkg/federation/replicas"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 )
@@ -64,6 +65,8 @@ type decision struct {
 	bounds   map[string]replicas.Autoscaler
 	// disruption is, by field, each cluster's part of a PodDisruptionBudget.
 	disruption map[string]map[string]int32
+	// quota is what the clusters are granted and told of a ResourceQuota.
+	quota quota.State
 	// revise sets a cluster's replicas in kinds that scripts count.
 	revise func(map[string]any, int32) (map[string]any, error)
 

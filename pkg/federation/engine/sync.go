@@ -126,6 +126,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	if err := m.permit(ctx, d.evidence(t)); err != nil {
 		return m.failed(ctx, key, t, err)
 	}
+	if d.quota != nil && there != nil {
+		r.version = there.ResourceVersion // no earlier word comes later
+	}
 	_, err = m.write(ctx, key, t, r, there, 0)
 	return err
 }

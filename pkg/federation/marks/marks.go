@@ -39,6 +39,9 @@ const (
 
 	// Hold, on a template or on a copy, keeps the engine from writing.
 	Hold = "isthmus.dev/hold"
+	// QuotaWanted and the name of a cluster, on the binding of a ResourceQuota:
+	// what a request has been refused for there, and when.
+	QuotaWanted = "quota-wanted.isthmus.dev/"
 
 	// Finalizer keeps a template until the copies in reachable members are gone.
 	Finalizer = "isthmus.dev/propagation"

@@ -232,7 +232,7 @@ func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cach
 		n.release()
 		return nil, fmt.Errorf("encoding %s: %w", c.Resource().Kind, err)
 	}
-	resp, err := h.whenReady(r.Context(), func(ctx context.Context) (*member.Response, error) {
+	resp, err := h.whenReady(r.Context(), n.member.Name, info.Namespace, func(ctx context.Context) (*member.Response, error) {
 		return n.send(ctx, r, member.Request{
 			Method: http.MethodPost, Path: memberPath(requestedGVR(info), info.Namespace, "", ""),
 			RawQuery: r.URL.RawQuery, Body: body,
@@ -245,16 +245,17 @@ func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cach
 }
 
 // whenReady sends a creation, and again for a while as long as the member
-// refuses it because its namespace or service account is not there yet: both
-// come from the federation, and such a refusal has surely done nothing.
-func (h *Handler) whenReady(ctx context.Context, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
+// refuses it because its namespace or service account is not there yet, or its
+// share of a quota is too small: they come from the federation, and such a
+// refusal has surely done nothing.
+func (h *Handler) whenReady(ctx context.Context, cluster cache.ClusterName, namespace string, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
 	deadline := time.Now().Add(prerequisiteWait)
 	for {
 		resp, err := send(ctx)
-		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) {
+		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) && !h.makesRoom(ctx, cluster, namespace, resp) {
 			return resp, err
 		}
-		klog.FromContext(ctx).V(3).Info("Waiting for the namespace or service account of a new object")
+		klog.FromContext(ctx).V(3).Info("Waiting for the namespace, service account or quota of a new object")
 		select {
 		case <-ctx.Done():
 			return resp, nil
@@ -316,7 +317,7 @@ func (h *Handler) applyNew(w http.ResponseWriter, r *http.Request, info *request
 		return err
 	}
 	path := memberPath(requestedGVR(info), info.Namespace, info.Name, "")
-	resp, err := h.whenReady(r.Context(), func(context.Context) (*member.Response, error) {
+	resp, err := h.whenReady(r.Context(), n.member.Name, info.Namespace, func(context.Context) (*member.Response, error) {
 		return n.sendPatch(r, c.Resource(), path, n.doc, types.ApplyYAMLPatchType)
 	})
 	if err != nil {

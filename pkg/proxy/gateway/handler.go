@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -66,6 +67,10 @@ type Options struct {
 	// Columns prints a kind that the scheme does not know; nil, or a nil
 	// answer, prints name and age.
 	Columns func(schema.GroupVersionKind) apirest.TableConvertor
+
+	// Room asks for more of a quota in a cluster that has refused an object for
+	// the lack of it, and says whether that can help; nil asks nobody.
+	Room func(ctx context.Context, cluster cache.ClusterName, want Want) bool
 
 	// LoadWait is how long a LIST waits for a cluster that is not loaded.
 	LoadWait time.Duration

@@ -98,7 +98,11 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, fmt.Errorf("assemble the member cache: %w", err)
 	}
 	f := &Fleet{cfg: cfg, cache: members, started: time.Now()}
-	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer, Columns: f.printer.Columns})
+	room, err := askForRoom(cfg.ControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer, Columns: f.printer.Columns, Room: room})
 	f.kinds = proxy.NewKinds(Classes(cfg.Resources))
 	return f, nil
 }
