@@ -32,7 +32,7 @@ const (
 	quotaStep = "isthmus.dev/quota-step"
 	// quotaPause is how soon shares follow upon what is used. What is wanted
 	// makes them follow at once.
-	quotaPause = 5 * time.Second
+	quotaPause = 2 * time.Second
 	// wantLasts is how long a refused request is remembered: by then it is
 	// among what is used, or nobody tries any more.
 	wantLasts = 30 * time.Second
