@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/crds"
 	"github.com/isthmus-dev/isthmus/pkg/federation/defaults"
 	"github.com/isthmus-dev/isthmus/pkg/federation/engine"
+	"github.com/isthmus-dev/isthmus/pkg/federation/federatedquota"
 	"github.com/isthmus-dev/isthmus/pkg/federation/membership"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rebalance"
 	"github.com/isthmus-dev/isthmus/pkg/federation/taints"
@@ -195,6 +196,7 @@ func (s *system) lead(ctx context.Context, servingCA []byte) error {
 	group.Go(func() error { return s.importer().Run(ctx) })
 	group.Go(func() error { return taints.Run(ctx, s.loopback) })
 	group.Go(func() error { return rebalance.Run(ctx, s.loopback) })
+	group.Go(func() error { return federatedquota.Run(ctx, s.loopback, federation.QuotaParts) })
 	return group.Wait()
 }
 

@@ -69,6 +69,10 @@ func (e *Engine) divideQuota(key marks.Key, t *template, b *binding, d *decision
 	state := quotaState(b, t)
 	now := time.Now()
 	wanted := e.wantedOf(q)
+	assigned := quota.Shares{}
+	if text := q.Annotations[quota.Assignments]; text != "" && json.Unmarshal([]byte(text), &assigned) != nil {
+		assigned = quota.Shares{}
+	}
 	clusters, seen := make([]quota.Cluster, 0, len(d.targets)), map[string]quota.Seen{}
 	for _, m := range e.memberList() {
 		_, target := d.targets[m.name]
@@ -76,7 +80,7 @@ func (e *Engine) divideQuota(key marks.Key, t *template, b *binding, d *decision
 		filled := m.info().Ready && m.filled(key.GroupKind()) == nil
 		there := m.copy(key)
 		s := quota.Seen{Step: -1, Gone: !target && filled && there == nil}
-		c := quota.Cluster{Name: m.name, Wanted: wanted[m.name], Frozen: !m.info().Ready || known && !filled}
+		c := quota.Cluster{Name: m.name, Wanted: wanted[m.name], Fixed: assigned[m.name], Frozen: !m.info().Ready || known && !filled}
 		if filled && there != nil && there.quota != nil {
 			s.Hard, s.Step = there.quota.hard, there.quota.step
 			c.Used = there.quota.used
@@ -224,6 +228,23 @@ func (e *Engine) quotaSeen(key marks.Key, old, obj *copyRecord) {
 	case !reflect.DeepEqual(old.quota.used, obj.quota.used):
 		e.templateQueue.AddAfter(key, quotaPause)
 	}
+}
+
+// QuotaParts is what the members show of a ResourceQuota, by cluster: those that
+// can be reached and have it.
+func (e *Engine) QuotaParts(namespace, name string) map[string]corev1.ResourceQuotaStatus {
+	out := map[string]corev1.ResourceQuotaStatus{}
+	w := e.kindOf(quotaKind)
+	if w == nil {
+		return out
+	}
+	for _, m := range e.memberList() {
+		c := m.copy(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: namespace, Name: name})
+		if c != nil && c.quota != nil && m.info().Ready {
+			out[m.name] = corev1.ResourceQuotaStatus{Hard: c.quota.hard, Used: c.quota.used}
+		}
+	}
+	return out
 }
 
 // tellShare writes a cluster's part of a quota.

@@ -17,6 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
+// Assignments, on a ResourceQuota, are the limits that are not divided but given,
+// as JSON of Shares.
+const Assignments = "isthmus.dev/quota-assignments"
+
 // Shares are limits by cluster.
 type Shares map[string]corev1.ResourceList
 
@@ -25,6 +29,8 @@ type Cluster struct {
 	Name string
 	// Used is what the cluster counts, Wanted what is meant to run there.
 	Used, Wanted corev1.ResourceList
+	// Fixed are limits that somebody has given to this cluster.
+	Fixed corev1.ResourceList
 	// Frozen clusters are out of reach: nobody can say what runs there, and what
 	// they were granted stays theirs.
 	Frozen bool

@@ -23,11 +23,14 @@ func Plan(hard corev1.ResourceList, clusters []Cluster, former Shares, uid types
 		if !Divided(name) {
 			for _, c := range clusters {
 				out[c.Name][name] = q
+				if fixed, ok := c.Fixed[name]; ok {
+					out[c.Name][name] = fixed
+				}
 			}
 			continue
 		}
 		total := limit(name, q)
-		parts, left := frozen(name, total, clusters, former)
+		parts, left := settled(name, total, clusters, former)
 		uses := usesOf(name, total, clusters, former)
 		if kept := keep(left, uses); kept != nil {
 			for cluster, n := range kept {
@@ -45,15 +48,21 @@ func Plan(hard corev1.ResourceList, clusters []Cluster, former Shares, uid types
 	return out
 }
 
-// frozen are the shares of clusters that are out of reach, and what is left.
-func frozen(name corev1.ResourceName, total int64, clusters []Cluster, former Shares) (parts map[string]int64, left int64) {
+// settled are the shares that somebody has given, and those of clusters that are
+// out of reach, and what is left.
+func settled(name corev1.ResourceName, total int64, clusters []Cluster, former Shares) (parts map[string]int64, left int64) {
 	parts, left = map[string]int64{}, total
 	for _, c := range clusters {
-		if c.Frozen {
-			n := min(units(name, former[c.Name][name]), left)
-			parts[c.Name] = n
-			left -= n
+		fixed, given := c.Fixed[name]
+		if !given && !c.Frozen {
+			continue
 		}
+		n := limit(name, fixed)
+		if !given {
+			n = units(name, former[c.Name][name])
+		}
+		parts[c.Name] = min(n, left)
+		left -= parts[c.Name]
 	}
 	return parts, left
 }
@@ -69,7 +78,7 @@ type use struct {
 func usesOf(name corev1.ResourceName, total int64, clusters []Cluster, former Shares) []use {
 	out := make([]use, 0, len(clusters))
 	for _, c := range clusters {
-		if c.Frozen {
+		if _, given := c.Fixed[name]; given || c.Frozen {
 			continue
 		}
 		u := use{cluster: c.Name, used: min(units(name, c.Used[name]), math.MaxInt32<<20)}

@@ -80,6 +80,10 @@ func TestPlan(t *testing.T) {
 			list("pods", "3"), []Cluster{{Name: "a", Wanted: list("pods", "10")}, {Name: "b", Frozen: true}},
 			Shares{"a": list("pods", "5"), "b": list("pods", "5")}, map[string]string{"a": "0", "b": "3"},
 		},
+		"given, and the rest divided": {
+			list("pods", "10"), []Cluster{{Name: "a", Fixed: list("pods", "2"), Used: list("pods", "4")}, {Name: "b"}, {Name: "c", Fixed: list("cpu", "1")}}, nil,
+			map[string]string{"a": "2", "b": "4", "c": "4"},
+		},
 		"parts of a core": {
 			list("requests.cpu", "1"), []Cluster{{Name: "a", Wanted: list("requests.cpu", "500m")}, {Name: "b"}}, nil,
 			map[string]string{"a": "917m", "b": "83m"},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/federatedquota"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
@@ -123,6 +124,12 @@ func (p *policies) Validate(ctx context.Context, a admission.Attributes, _ admis
 		}
 		selectors = o.Spec.ResourceSelectors
 		_, problems = override.NewIndex([]override.Policy{{Namespace: a.GetNamespace(), Name: u.GetName(), Spec: o.Spec}})
+	case "federatedresourcequotas":
+		var o policyv1alpha1.FederatedResourceQuota
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+			return nil //nolint:nilerr // the schema says it better
+		}
+		problems = federatedquota.Validate(&o.Spec)
 	}
 	if len(problems) > 0 {
 		list := field.ErrorList{}

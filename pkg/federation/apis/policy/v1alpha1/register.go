@@ -17,6 +17,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&OverridePolicy{}, &OverridePolicyList{},
 		&ClusterOverridePolicy{}, &ClusterOverridePolicyList{},
 		&ClusterTaintPolicy{}, &ClusterTaintPolicyList{},
+		&FederatedResourceQuota{}, &FederatedResourceQuotaList{},
 	)
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
