@@ -175,3 +175,36 @@ func watchQuotas(t *testing.T, client kubernetes.Interface, ns string, seen func
 		t.Fatal("quotas of a member cannot be watched")
 	}
 }
+
+const threeOfTwo = `
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: rc}
+spec:
+  replicas: 3
+  selector: {app: rc}
+  template:
+    metadata: {labels: {app: rc}}
+    spec: {containers: [{name: c, image: "registry.example.com/app:1"}]}
+`
+
+// What does not fit is told, and no longer when it fits.
+func TestQuotaConditionComesAndGoes(t *testing.T) {
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	kubectl(t, strings.Replace(quotaOfPods, `pods: "10", configmaps: "20"`, `pods: "2"`, 1), "-n", ns, "apply", "-f", "-")
+	kubectl(t, threeOfTwo, "-n", ns, "create", "-f", "-")
+	wait := func(present bool) {
+		t.Helper()
+		labtest.Eventually(t, 60*time.Second, func(context.Context) error {
+			got := kubectl(t, "", "-n", ns, "get", "rc", "rc", "-o", `jsonpath={.status.conditions[?(@.type=="ReplicaFailure")].message}`)
+			if strings.Contains(got, "exceeded quota: limit") != present {
+				return fmt.Errorf("condition ReplicaFailure: %q", got)
+			}
+			return nil
+		})
+	}
+	wait(true)
+	kubectl(t, "", "-n", ns, "scale", "rc", "rc", "--replicas", "2")
+	wait(false)
+	waitUsed(t, ns, corev1.ResourcePods, "2")
+}

@@ -250,9 +250,10 @@ func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cach
 // refusal has surely done nothing.
 func (h *Handler) whenReady(ctx context.Context, cluster cache.ClusterName, namespace string, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
 	deadline := time.Now().Add(prerequisiteWait)
+	room := asking{h: h, cluster: cluster, namespace: namespace}
 	for {
 		resp, err := send(ctx)
-		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) && !h.makesRoom(ctx, cluster, namespace, resp) {
+		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) && !room.comes(ctx, resp) {
 			return resp, err
 		}
 		klog.FromContext(ctx).V(3).Info("Waiting for the namespace, service account or quota of a new object")

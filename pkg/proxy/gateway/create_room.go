@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,13 +36,25 @@ func wantOf(message string) (Want, bool) {
 	return Want{}, false
 }
 
-// makesRoom: the member has refused for the lack of quota, of which it is about
-// to get more. The whole quota has been asked before, and has room.
-func (h *Handler) makesRoom(ctx context.Context, cluster cache.ClusterName, namespace string, resp *member.Response) bool {
-	if h.Room == nil || resp.Code != http.StatusForbidden {
+// askAgain is how often one creation asks for the same.
+const askAgain = 2 * time.Second
+
+// asking is one creation's way to room.
+type asking struct {
+	h         *Handler
+	cluster   cache.ClusterName
+	namespace string
+	last      Want
+	at        time.Time
+}
+
+// comes: the member has refused for the lack of quota, of which it is about to
+// get more. The whole quota has been asked before, and has room.
+func (a *asking) comes(ctx context.Context, resp *member.Response) bool {
+	if a.h.Room == nil || resp.Code != http.StatusForbidden {
 		return false
 	}
-	_, err := h.parseAnswer(resp)
+	_, err := a.h.parseAnswer(resp)
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || status.ErrStatus.Reason != metav1.StatusReasonForbidden {
 		return false
@@ -50,6 +63,10 @@ func (h *Handler) makesRoom(ctx context.Context, cluster cache.ClusterName, name
 	if !ok {
 		return false
 	}
-	want.Namespace = namespace
-	return h.Room(ctx, cluster, want)
+	want.Namespace = a.namespace
+	if want == a.last && time.Since(a.at) < askAgain {
+		return true
+	}
+	a.last, a.at = want, time.Now()
+	return a.h.Room(ctx, a.cluster, want)
 }
