@@ -59,11 +59,12 @@ func NewOptions() *Options {
 	admission.RegisterReservedLabel(k.Admission.GenericAdmission.Plugins)
 	admission.RegisterCustomization(k.Admission.GenericAdmission.Plugins)
 	admission.RegisterPolicies(k.Admission.GenericAdmission.Plugins)
+	admission.RegisterNamespaceLimits(k.Admission.GenericAdmission.Plugins)
 	admission.RegisterDeletionProtection(k.Admission.GenericAdmission.Plugins)
 	o.finalizer.Register(k.Admission.GenericAdmission.Plugins)
 	k.Admission.GenericAdmission.RecommendedPluginOrder = append(k.Admission.GenericAdmission.RecommendedPluginOrder,
 		admission.TemplateFinalizerPlugin, admission.PoliciesPlugin, admission.DeletionProtectionPlugin, admission.ReservedLabelPlugin,
-		admission.CustomizationPlugin)
+		admission.CustomizationPlugin, admission.NamespaceLimitsPlugin)
 	return o
 }
 

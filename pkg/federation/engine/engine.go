@@ -48,6 +48,7 @@ type Engine struct {
 	breaker   *breakerKeeper
 	shown     shownConditions
 	arbiter   arbiter
+	admitted  admitted
 	cohorts   sync.Mutex // decisions that look at each other's clusters
 
 	interpreter    *interpreter.Interpreter
@@ -410,8 +411,12 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 		return
 	}
 	e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
-	if w.GroupKind() == autoscalerKind {
+	switch w.GroupKind() {
+	case autoscalerKind:
 		e.scalerChanged(t)
+	case namespaceKind:
+		o, _ := old.(*template)
+		e.limitChanged(o, t)
 	}
 }
 

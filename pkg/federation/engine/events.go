@@ -18,6 +18,8 @@ const (
 	reasonSynced         = "SyncWorkSucceed"
 	reasonSyncFailed     = "SyncWorkFailed"
 	reasonOverrideFailed = "ApplyOverridePolicyFailed"
+	reasonNotAdmitted    = "OverrideNotAdmitted"
+	reasonLimited        = "LimitedByNamespace"
 	reasonHeld           = "OnHold"
 	reasonWaits          = "RemovalWaits"
 	reasonDrift          = "DriftCorrected"

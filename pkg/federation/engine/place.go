@@ -35,7 +35,7 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 		}
 	}
 	for _, cluster := range required {
-		if _, ok := targets[cluster]; !ok && known[cluster] {
+		if _, ok := targets[cluster]; !ok && known[cluster] && (d.limit.allows(cluster) || holds(previous, cluster)) {
 			targets[cluster] = 0
 		}
 	}
@@ -55,6 +55,10 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 			delete(targets, cluster)
 		}
 	}
+}
+
+func holds(targets []placement.Target, cluster string) bool {
+	return slices.ContainsFunc(targets, func(t placement.Target) bool { return t.Cluster == cluster })
 }
 
 // previous targets: those recorded, or else what is found in the members.
@@ -110,6 +114,9 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 	case want.Suspension != nil && ptr.Deref(want.Suspension.Scheduling, false):
 		d.reason, d.problem = reasonSuspended, "decisions are suspended: spec.suspension.scheduling of the binding"
 		return previous
+	case d.limit.problem != "":
+		d.reason, d.problem = placement.ReasonNoCluster, d.limit.String()
+		return previous
 	case d.follows.waits != "" && len(previous) == 0:
 		d.reason, d.problem = reasonPolicyWaits, d.follows.waits
 		return previous
@@ -121,6 +128,9 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 	d.group, d.reason = result.Group, result.Reason
 	if !result.OK() || result.Reason == placement.ReasonPostponed {
 		d.problem = result.Message
+	}
+	if !result.OK() && d.limit.limits() {
+		d.problem += "; " + d.limit.String()
 	}
 	if !result.OK() {
 		d.retry() // room comes and goes without an event

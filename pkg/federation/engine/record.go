@@ -110,7 +110,7 @@ func controllers(u *unstructured.Unstructured) []metav1.OwnerReference {
 // decisive keeps the annotations that decisions read; the others are in raw.
 func decisive(all map[string]string) map[string]string {
 	var out map[string]string
-	for _, k := range append([]string{marks.Hold, conflictAnnotation, revisionAnnotation, placement.MoveVolumesAnnotation}, marks.ClaimAnnotations...) {
+	for _, k := range append([]string{marks.Hold, conflictAnnotation, revisionAnnotation, placement.MoveVolumesAnnotation, placement.ClustersAnnotation}, marks.ClaimAnnotations...) {
 		if v, ok := all[k]; ok {
 			if out == nil {
 				out = map[string]string{}

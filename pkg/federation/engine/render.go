@@ -26,6 +26,8 @@ type rendered struct {
 	paused   bool
 	// alike: a Job selects in the member as its template does.
 	alike bool
+	// overridden is set where overrides have changed something.
+	overridden *overridden
 	// version, when it is set, is the state of the copy that object was made for.
 	version string
 }
@@ -54,7 +56,8 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	if err := d.divideInto(u, cluster.Name); err != nil {
 		return nil, fmt.Errorf("share of %s: %w", key, err)
 	}
-	if err := d.overrides.Apply(u, cluster); err != nil {
+	changed, err := d.override(u, cluster)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOverride, err)
 	}
 	set := marks.Set{
@@ -72,7 +75,7 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	maps.Copy(annotations, set.Annotations())
 	u.SetLabels(labels)
 	u.SetAnnotations(annotations)
-	r := &rendered{object: u, provenance: set.Provenance(), alike: alike}
+	r := &rendered{object: u, provenance: set.Provenance(), alike: alike, overridden: changed}
 	if err := r.measure(divisible(key.GroupKind())); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
@@ -88,6 +91,18 @@ func (r *rendered) conform(t *template, there *copyRecord) error {
 	r.alike = false
 	retain.Generate(r.object)
 	return r.measure(false)
+}
+
+// override applies overrides, and says what they have changed.
+func (d *decision) override(u *unstructured.Unstructured, cluster *placement.Cluster) (*overridden, error) {
+	if d.overrides.Empty() {
+		return nil, nil
+	}
+	plain := u.DeepCopy()
+	if err := d.overrides.Apply(u, cluster); err != nil {
+		return nil, err
+	}
+	return changedBy(plain, u), nil
 }
 
 // measure takes the replicas out and hashes what is left.

@@ -53,6 +53,7 @@ type decision struct {
 	group     string // of clusters, by the placement
 	reason    string // of the placement
 	problem   string
+	limit     limit         // of the namespace
 	again     time.Duration // when time alone may change the decision
 	node      *node         // that the template asks for
 	at        time.Time     // when it became what it is
@@ -213,11 +214,15 @@ func (e *Engine) decideAndRecord(ctx context.Context, key marks.Key, t *template
 	if err := e.countReplicas(ctx, key, t, &s); err != nil {
 		return nil, nil, err
 	}
-	want, d := e.decide(key, t, b, s) //nolint:contextcheck // scripts are bounded by the sandbox
+	limit, err := e.limitOf(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	want, d := e.decide(key, t, b, s, limit) //nolint:contextcheck // scripts are bounded by the sandbox
 	if want != nil && want.WorkloadAffinityGroups != nil {
 		e.cohorts.Lock()
 		defer e.cohorts.Unlock()
-		want, d = e.decide(key, t, b, s) //nolint:contextcheck // scripts are bounded by the sandbox
+		want, d = e.decide(key, t, b, s, limit) //nolint:contextcheck // scripts are bounded by the sandbox
 	}
 	if want == nil {
 		return nil, nil, nil
@@ -241,7 +246,7 @@ func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision) {
 
 // decide makes the binding that a template should have, and the decision that
 // goes with it. A nil binding means that nothing is to be done.
-func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv1alpha2.ResourceBindingSpec, *decision) {
+func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape, l limit) (*workv1alpha2.ResourceBindingSpec, *decision) {
 	_, overrides := e.policies.current()
 	ref := referenceOf(key, t)
 	f := e.follow(key, t, b, ref)
@@ -265,6 +270,8 @@ func (e *Engine) decide(key marks.Key, t *template, b *binding, s shape) (*workv
 		// The policy is gone, or must not act yet: what runs goes on as it was.
 		keepFormer(want, b)
 	}
+	d.limit = l
+	l.apply(want)
 	keepSchedulingSuspension(want, b)
 	e.setNeedsOf(key, t, want.PropagateDeps)
 	d.overwrite = want.ConflictResolution == policyv1alpha1.ConflictOverwrite

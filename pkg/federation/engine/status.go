@@ -340,6 +340,7 @@ func (e *Engine) writeConditions(ctx context.Context, key marks.Key, t *template
 	changed = meta.SetStatusCondition(&status.Conditions, full) || changed
 	changed = setRemarks(&status.Conditions, e.remarks(key, t, d), b.Generation) || changed
 	changed = setInterpreted(&status.Conditions, e.troubles.list(key), b.Generation) || changed
+	changed = e.showLimit(&status.Conditions, key, t, d.limit, b.Generation) || changed
 	changed = setHeld(&status.Conditions, e.heldCondition(key, t), b.Generation) || changed
 	if status.SchedulerObservedAffinityName != d.group {
 		status.SchedulerObservedAffinityName, changed = d.group, true

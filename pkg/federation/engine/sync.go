@@ -86,6 +86,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 		there, _ = m.newest(key)
 	}
 	if there == nil || !there.owned {
+		if refused, err := m.refuses(ctx, key, t, r); err != nil || refused {
+			return err
+		}
 		// The watch may be behind our own write as well.
 		if there, err = m.examine(ctx, key, t, d, r); err != nil || there == errForeign {
 			return err
@@ -93,24 +96,9 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	}
 	content, contested := true, false
 	if there != nil && there.owned {
-		switch {
-		case there.held:
-			return m.hold(ctx, key, t, d, errHeld)
-		case there.DeletionTimestamp != nil:
-			m.fail(key, t, errBeingDeleted)
-			return nil // its end is an event
-		}
-		if err := r.conform(t, there); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		if err := m.interpret(ctx, key, t, d, r, there); err != nil {
+		var stop bool
+		if content, contested, stop, err = m.own(ctx, key, t, d, r, there); stop || err != nil {
 			return err
-		}
-		var wait time.Duration
-		if content, wait = m.contentDue(key, t, r, there); wait > 0 {
-			m.contested(ctx, key, t, r)
-			m.queue.AddAfter(key, wait)
-			content, contested = false, true
 		}
 	}
 	if r.divided {
@@ -131,6 +119,34 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	}
 	_, err = m.write(ctx, key, t, r, there, 0)
 	return err
+}
+
+// own looks at a copy of ours: whether there is something to say, and whether
+// there is but it may not be said now. With stop it is left alone.
+func (m *member) own(ctx context.Context, key marks.Key, t *template, d *decision, r *rendered, there *copyRecord) (content, contested, stop bool, err error) {
+	switch {
+	case there.held:
+		return false, false, true, m.hold(ctx, key, t, d, errHeld)
+	case there.DeletionTimestamp != nil:
+		m.fail(key, t, errBeingDeleted)
+		return false, false, true, nil // its end is an event
+	}
+	if err := r.conform(t, there); err != nil {
+		return false, false, true, fmt.Errorf("%s: %w", key, err)
+	}
+	if err := m.interpret(ctx, key, t, d, r, there); err != nil {
+		return false, false, true, err
+	}
+	content, wait := m.contentDue(key, t, r, there)
+	if wait > 0 {
+		m.contested(ctx, key, t, r)
+		m.queue.AddAfter(key, wait)
+		return false, true, false, nil
+	}
+	if content {
+		contested, err = m.refuses(ctx, key, t, r)
+	}
+	return content && !contested, contested, false, err
 }
 
 // contentDue says whether there is anything to write but replicas; with a
@@ -298,6 +314,8 @@ func (m *member) report(key marks.Key, t *template, problem string, quiet bool) 
 	switch {
 	case strings.HasPrefix(problem, errOverride.Error()):
 		reason = reasonOverrideFailed
+	case strings.HasPrefix(problem, errNotAdmitted.Error()):
+		reason = reasonNotAdmitted
 	case problem == errUnmanaged.Error():
 		reason = reasonConflict
 	case strings.HasPrefix(problem, adopt.ErrRefused.Error()):

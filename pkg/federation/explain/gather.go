@@ -92,7 +92,7 @@ func (g gatherer) facts(ctx context.Context, q Question) (Facts, error) {
 		return Facts{}, err
 	}
 	f := Facts{Template: u, Resource: mapping.Resource.Resource}
-	for _, read := range []func(context.Context, *Facts) error{g.binding, g.policies, g.overrides, g.clusters, g.customizations} {
+	for _, read := range []func(context.Context, *Facts) error{g.binding, g.policies, g.overrides, g.clusters, g.limit, g.customizations} {
 		if err := read(ctx, &f); err != nil {
 			return Facts{}, err
 		}
@@ -197,6 +197,26 @@ func (g gatherer) overrides(ctx context.Context, f *Facts) error {
 		})
 	}
 	return err
+}
+
+// limit reads what the namespace allows; who may not read it is not told.
+func (g gatherer) limit(ctx context.Context, f *Facts) error {
+	if f.Template.GetNamespace() == "" {
+		return nil
+	}
+	ns, err := g.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, f.Template.GetNamespace(), metav1.GetOptions{})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	if text, limited := ns.GetAnnotations()[placement.ClustersAnnotation]; limited {
+		if f.Limit, err = placement.ParseClusters(text); err != nil {
+			f.Limit = []string{}
+		}
+	}
+	return nil
 }
 
 func (g gatherer) clusters(ctx context.Context, f *Facts) error {

@@ -35,6 +35,8 @@ type Facts struct {
 	Copies      map[string]Copy // of the targets
 	Breaker     []engine.BreakerStatus
 	Interpreter *interpreter.Interpreter
+	// Limit are the clusters that the namespace allows; nil allows all.
+	Limit []string
 }
 
 // Copy is what could be read in a member.
@@ -354,6 +356,9 @@ var divided = map[schema.GroupKind][]string{
 // bounds that are divided, and replicas that an autoscaler has set.
 func decidedElsewhere(have *unstructured.Unstructured, path string) bool {
 	path = strings.TrimPrefix(path, ".")
+	if have.GetKind() == "ResourceQuota" && strings.HasPrefix(path, "spec.hard") {
+		return true
+	}
 	if slices.Contains(divided[have.GroupVersionKind().GroupKind()], path) {
 		return true
 	}
@@ -374,6 +379,9 @@ func (f *Facts) excluded(c *clusterv1alpha1.Cluster, speaks *placement.Policy) s
 	p := f.placement(speaks)
 	if p == nil {
 		return "no policy sends it there"
+	}
+	if f.Limit != nil && !slices.Contains(f.Limit, c.Name) {
+		return "its namespace is limited to " + strings.Join(f.Limit, ", ") + " (" + placement.ClustersAnnotation + ")"
 	}
 	// How many clusters there are to be and how replicas are divided is no
 	// reason against a cluster by itself.

@@ -73,7 +73,7 @@ func Run(ctx context.Context, controlPlane *rest.Config, parts Parts) error {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 	c := &controller{
 		client: client, parts: parts, recorder: broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "isthmus"}),
-		 federated: factory.ForResource(federated).Informer(), quotas: factory.ForResource(quotas).Informer(),
+		federated: factory.ForResource(federated).Informer(), quotas: factory.ForResource(quotas).Informer(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, time.Minute)),
 	}
 	changed := func(after time.Duration) cache.ResourceEventHandlerFuncs {

@@ -127,7 +127,11 @@ func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cac
 	if err != nil {
 		return nil, err
 	}
-	cluster, free, err := h.place(ctx, info, c, doc)
+	barred, err := h.barred(ctx, info)
+	if err != nil {
+		return nil, err
+	}
+	cluster, free, err := h.place(ctx, info, c, doc, barred)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +141,7 @@ func (h *Handler) newcomer(ctx context.Context, info *request.RequestInfo, c cac
 	if annotations := child(meta, "annotations"); annotations != nil {
 		delete(annotations, cache.OriginalNameAnnotation)
 	}
-	n := &newcomer{doc: doc, meta: meta, free: free, release: func() {}}
+	n := &newcomer{doc: doc, meta: meta, free: free, tried: barred, release: func() {}}
 	for {
 		n.route, err = h.routeTo(ctx, cluster, info)
 		if !free || !apierrors.IsForbidden(err) {

@@ -57,7 +57,9 @@ func clusterText(name cache.ClusterName) string {
 //	cluster-scoped                 -> refused: the label is needed
 //
 // It is free when nothing but the number of Pods decided.
-func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.Collection, doc document) (cluster cache.ClusterName, free bool, err error) {
+//
+// None of barred is chosen, and who names one is refused.
+func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.Collection, doc document, barred []cache.ClusterName) (cluster cache.ClusterName, free bool, err error) {
 	res := c.Resource()
 	gk := schema.GroupKind{Group: res.Group, Kind: res.Kind}
 	name := text(child(doc, "metadata"), "name")
@@ -87,6 +89,8 @@ func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.
 	case settled && cluster == cache.ControlPlane && !res.FromControlPlane:
 		return "", false, apierrors.NewInvalid(gk, name, field.ErrorList{field.Invalid(wishes[0].path, wishes[0].value,
 			"is in the control plane, where objects of this kind cannot be: the garbage collector of a cluster would not find it")})
+	case settled && slices.Contains(barred, cluster):
+		return "", false, notAllowed(info, name, cluster)
 	case settled:
 		return cluster, false, nil
 	case isEvent:
@@ -95,9 +99,12 @@ func (h *Handler) place(ctx context.Context, info *request.RequestInfo, c cache.
 		return "", false, invalidLabel(gk, name, "", "names the cluster of a new object of this kind and is required")
 	}
 	if holder, held := c.Holder(cache.Key{Namespace: info.Namespace, Name: name}); held && name != "" && holder != cache.ControlPlane {
+		if slices.Contains(barred, holder) {
+			return "", false, notAllowed(info, name, holder)
+		}
 		return holder, false, nil
 	}
-	cluster, err = h.leastLoaded(nil)
+	cluster, err = h.leastLoaded(barred)
 	return cluster, true, err
 }
 

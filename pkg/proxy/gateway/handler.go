@@ -72,6 +72,10 @@ type Options struct {
 	// the lack of it, and says whether that can help; nil asks nobody.
 	Room func(ctx context.Context, cluster cache.ClusterName, want Want) bool
 
+	// Limit names the clusters that a namespace is limited to; nil, or a nil
+	// answer, for all.
+	Limit func(ctx context.Context, namespace string) ([]cache.ClusterName, error)
+
 	// LoadWait is how long a LIST waits for a cluster that is not loaded.
 	LoadWait time.Duration
 	// MinRequestTimeout is the shortest life of a watch that names no

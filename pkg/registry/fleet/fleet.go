@@ -78,6 +78,7 @@ type Fleet struct {
 	cache   *membercache.Cache
 	handler *gateway.Handler
 	kinds   *proxy.Kinds
+	limits  *limits
 	started time.Time
 	printer memberkinds.Printer
 }
@@ -102,7 +103,12 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.handler = gateway.New(gateway.Options{Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer, Columns: f.printer.Columns, Room: room})
+	if f.limits, err = newLimits(cfg.ControlPlane); err != nil {
+		return nil, err
+	}
+	f.handler = gateway.New(gateway.Options{
+		Cache: members, Members: directory{f}, Authorizer: cfg.Authorizer, Columns: f.printer.Columns, Room: room, Limit: f.limits.of,
+	})
 	f.kinds = proxy.NewKinds(Classes(cfg.Resources))
 	return f, nil
 }
@@ -161,6 +167,7 @@ func (f *Fleet) feed(ctx context.Context) error {
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.complete(ctx) })
+	wg.Go(func() { f.limits.informer.Run(ctx.Done()) })
 	wg.Go(func() { f.report(ctx) })
 	wg.Wait()
 	return nil
