@@ -15,10 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache"
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
-
-	"github.com/isthmus-dev/isthmus/pkg/cache"
 	"github.com/isthmus-dev/isthmus/pkg/proxy/gateway"
 )
 
