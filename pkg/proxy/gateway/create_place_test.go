@@ -93,12 +93,12 @@ func TestPlace(t *testing.T) {
 		"owner, kind not known": {doc: `{"metadata":{"ownerReferences":[{"apiVersion":"a/b/c","kind":"","name":"x"},7]}}`, want: "m2"},
 	} {
 		doc := parse(t, tc.doc)
-		got, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/namespaces/d/pods"), e.pods, doc)
+		got, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/namespaces/d/pods"), e.pods, doc, nil)
 		if tc.wrong != apierrors.IsInvalid(err) || got != tc.want || !tc.wrong && text(child(doc, "spec"), "nodeName") != tc.node {
 			t.Errorf("%s: %q, %v; the document is %v", name, got, err, doc)
 		}
 	}
-	if _, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/nodes"), e.nodes, document{}); !apierrors.IsInvalid(err) {
+	if _, _, err := e.handler.place(t.Context(), infoOf(t, "/api/v1/nodes"), e.nodes, document{}, nil); !apierrors.IsInvalid(err) {
 		t.Errorf("node: %v", err)
 	}
 	e.pods.setGaps(cache.Gap{Cluster: "m2", Kind: cache.Stale})
