@@ -42,6 +42,7 @@ const (
 // Lease, and takes over from it.
 type replication struct {
 	*sequencer.Elector
+	advertise   string
 	client      kubernetes.Interface
 	certificate tls.Certificate
 	authority   *x509.CertPool
@@ -66,17 +67,16 @@ func newReplication(o *Options, client kubernetes.Interface) (*replication, erro
 	if err != nil {
 		return nil, fmt.Errorf("read the gateway authority: %w", err)
 	}
-	r := &replication{client: client, certificate: certificate, authority: authority, leads: make(chan struct{})}
+	r := &replication{advertise: o.Advertise, client: client, certificate: certificate, authority: authority, leads: make(chan struct{})}
 	r.numbers = sequence.New(clock.RealClock{}, func() bool { return r.Holds() == nil })
 	r.Elector = sequencer.New(client.CoordinationV1().Leases(install.Namespace), leaseName, o.Advertise, clock.RealClock{}, r.state)
 	return r, nil
 }
 
 // join completes it with the cache, which needed it before.
-func (r *replication) join(f *fleet.Fleet) error {
+func (r *replication) join(f *fleet.Fleet) {
 	r.cache = f.Cache()
 	r.follower = replica.NewFollower(r.cache, r, remote.NewPeerClient(r.certificate, r.authority), clock.RealClock{})
-	return nil
 }
 
 // state says whether the log of the holder of the Lease is here, and whether any
@@ -122,6 +122,7 @@ func (r *replication) handler(f *fleet.Fleet, stopping <-chan struct{}) http.Han
 	forwarder := remote.NewForwarder(remote.Forwarder{
 		Local: f.Gateway(), Leads: func() error { _, err := r.Leading(); return err },
 		Leader: func() string { address, _ := r.Leader(); return address },
+		Own:    r.advertise,
 	}, r.certificate, r.authority)
 	requests := remote.Handler(f.Kinds(), forwarder, stopping)
 	replicas := &replica.Server{Cache: r.cache, Roles: r, Ready: r.ready(f)}
@@ -203,7 +204,7 @@ func (r *replication) lead(ctx context.Context) error {
 // handOver lets another gateway go on at once.
 func (r *replication) handOver(ctx context.Context) error {
 	if _, err := r.Leading(); err != nil {
-		return nil
+		return nil //nolint:nilerr // who does not lead has nothing to hand over
 	}
 	r.Leave()
 	time.Sleep(handOver)

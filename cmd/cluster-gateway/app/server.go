@@ -103,9 +103,9 @@ func newServer(ctx context.Context, o *Options) (*server, error) {
 		return nil, err
 	}
 	if s.replica != nil {
-		err = s.replica.join(s.fleet)
+		s.replica.join(s.fleet)
 	}
-	return s, err
+	return s, nil
 }
 
 // Answers of the endpoint about rights are kept this long.

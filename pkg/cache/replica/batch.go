@@ -29,7 +29,7 @@ func (b *batch) ask(ctx context.Context, ask func(context.Context) (uint64, erro
 	if q == nil {
 		q = &question{done: make(chan struct{})}
 		if b.running == nil {
-			b.start(q, ask)
+			b.start(q, ask) //nolint:contextcheck // it outlives who asked first
 		} else {
 			b.next = q
 		}

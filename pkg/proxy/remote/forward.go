@@ -50,13 +50,15 @@ type Forwarder struct {
 	Leads func() error
 	// Leader is the address of the gateway that does, empty where none does.
 	Leader func() string
+	// Own is the address at which this process is such a gateway.
+	Own string
 
 	proxy *httputil.ReverseProxy
 }
 
 // NewForwarder makes a forwarder that shows the certificate of an endpoint.
 func NewForwarder(f Forwarder, certificate tls.Certificate, authority *x509.CertPool) *Forwarder {
-	leads := &leadingTransport{leader: f.Leader, next: newTransport(certificate, authority)}
+	leads := &leadingTransport{leads: f.Leads, leader: f.Leader, own: f.Own, next: newTransport(certificate, authority)}
 	f.proxy = &httputil.ReverseProxy{
 		Transport:     leads,
 		FlushInterval: -1,
@@ -66,7 +68,13 @@ func NewForwarder(f Forwarder, certificate tls.Certificate, authority *x509.Cert
 			setIdentity(p.Out)
 			p.Out.Header.Set(forwardedHeader, "true")
 		},
-		ErrorHandler: refuse,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if again, ok := r.Context().Value(localKey{}).(func()); ok && errors.Is(err, errLeadsNow) {
+				again()
+				return
+			}
+			refuse(w, r, err)
+		},
 	}
 	return &f
 }
@@ -108,8 +116,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForwarded))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			err = apierrors.NewRequestEntityTooLargeError(err.Error())
 		} else {
 			err = apierrors.NewBadRequest(err.Error())
@@ -117,11 +124,19 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		responsewriters.ErrorNegotiated(err, legacyscheme.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 		return
 	}
-	r = r.Clone(r.Context())
+	again := r.Clone(r.Context())
+	again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r = r.Clone(context.WithValue(r.Context(), localKey{}, func() { f.Local.ServeHTTP(w, again) }))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	f.proxy.ServeHTTP(w, r)
 }
+
+// localKey is where a forwarded request has the way to serve it here.
+type localKey struct{}
+
+// errLeadsNow: this process has begun to lead while a request waited.
+var errLeadsNow = errors.New("this gateway numbers the events now")
 
 // ServeClusterProxy implements proxy.Gateway.
 func (f *Forwarder) ServeClusterProxy(w http.ResponseWriter, r *http.Request, cluster, path string) {
@@ -131,7 +146,9 @@ func (f *Forwarder) ServeClusterProxy(w http.ResponseWriter, r *http.Request, cl
 // leadingTransport reaches whoever leads, and waits for somebody to do. A request
 // is sent again only where it surely did nothing.
 type leadingTransport struct {
+	leads  func() error
 	leader func() string
+	own    string
 	next   http.RoundTripper
 }
 
@@ -141,7 +158,11 @@ func (t *leadingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer cancel()
 	why := errNoLeader
 	for {
-		if address := t.leader(); address != "" {
+		if t.leads() == nil {
+			return nil, &notSentError{errLeadsNow}
+		}
+		// What comes from here goes nowhere else while this process takes over.
+		if address := t.leader(); address != "" && address != t.own {
 			resp, err := t.try(r, address)
 			if err == nil && resp.Header.Get(notLeadingHeader) == "" {
 				return resp, nil
