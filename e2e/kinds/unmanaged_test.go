@@ -52,8 +52,10 @@ func TestUnmanagedNamesakes(t *testing.T) {
 	}
 	// Writes are not routed, and say what can be done.
 	for _, command := range [][]string{
-		{"scale", "deployment/own", "--replicas=5"}, {"delete", "deployment/own"},
-		{"patch", "deployment/own", "-p", `{"spec":{"replicas":5}}`}, {"set", "image", "deployment/own", "c=d"},
+		{"scale", "deployment/own", "--replicas=5"},
+		{"delete", "deployment/own"},
+		{"patch", "deployment/own", "-p", `{"spec":{"replicas":5}}`},
+		{"set", "image", "deployment/own", "c=d"},
 	} {
 		res := labtest.Kubectl(t, admin, "", append([]string{"-n", ns}, command...)...)
 		if res.Code != 1 || !strings.Contains(strings.ToLower(res.Err), "not found") || !strings.Contains(res.Err, "adopt --cluster m1 -n "+ns+" deployment/own") {

@@ -3,12 +3,12 @@ package proxy
 import (
 	"net/http"
 
-	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // asCreate are attributes of a request that does what only a create may.
