@@ -229,7 +229,12 @@ func (s *saboteur) start(i int) error {
 	defer s.starts[i].Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return world.replicas[i].Restart(ctx)
+	// A leader that had been frozen ends by itself, while it is waited for too.
+	for attempt := 1; ; attempt++ {
+		if err := world.replicas[i].Restart(ctx); err == nil || attempt == 3 || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // supervise starts a replica again that has ended by itself: a leader does when
