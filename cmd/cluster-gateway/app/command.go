@@ -117,12 +117,18 @@ func NewCommand() *cobra.Command {
 // Validate says everything that is wrong, not only the first.
 func (o *Options) Validate() error {
 	var errs []error
-	for flag, address := range map[string]string{"--listen": o.Listen, "--metrics-listen": o.MetricsListen, "--advertise": o.Advertise} {
+	for flag, address := range map[string]string{"--listen": o.Listen, "--metrics-listen": o.MetricsListen} {
 		if address == "" && flag != "--listen" {
 			continue
 		}
 		if err := checkListen(address); err != nil {
 			errs = append(errs, fmt.Errorf("%s %q: %w", flag, address, err))
+		}
+	}
+	if o.Advertise != "" {
+		// Others reach it, by another way it may be: it is not listened on here.
+		if host, port, err := net.SplitHostPort(o.Advertise); err != nil || host == "" || port == "" {
+			errs = append(errs, fmt.Errorf("--advertise %q must be host:port", o.Advertise))
 		}
 	}
 	if _, err := fleet.ParseResources(o.MemberResources); err != nil {

@@ -11,8 +11,8 @@ import (
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
 )
 
-// ClustersAnnotation, on a Namespace, names the clusters that anything in it may
-// be placed in, separated by commas.
+// ClustersAnnotation is the annotation of a Namespace that names the clusters which
+// anything in it may be placed in, separated by commas.
 const ClustersAnnotation = "isthmus.dev/clusters"
 
 // errNoNames: a limit that allows nothing is more likely an accident.

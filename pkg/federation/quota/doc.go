@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Assignments, on a ResourceQuota, are the limits that are not divided but given,
-// as JSON of Shares.
+// Assignments is the annotation of a ResourceQuota that holds the limits that are not divided but
+// given, as JSON of Shares.
 const Assignments = "isthmus.dev/quota-assignments"
 
 // Shares are limits by cluster.
@@ -55,13 +55,9 @@ func Divided(name corev1.ResourceName) bool {
 	return !whole[name]
 }
 
-// units are whole numbers in which a resource is divided.
+// milli: a resource is divided in thousandths, others in whole numbers.
 func milli(name corev1.ResourceName) bool {
-	switch name {
-	case corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU:
-		return true
-	}
-	return false
+	return name == corev1.ResourceCPU || name == corev1.ResourceRequestsCPU || name == corev1.ResourceLimitsCPU
 }
 
 // units rounds up, as counting does.

@@ -3,6 +3,7 @@ package quota
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -33,13 +34,9 @@ func Plan(hard corev1.ResourceList, clusters []Cluster, former Shares, uid types
 		parts, left := settled(name, total, clusters, former)
 		uses := usesOf(name, total, clusters, former)
 		if kept := keep(left, uses); kept != nil {
-			for cluster, n := range kept {
-				parts[cluster] = n
-			}
+			maps.Copy(parts, kept)
 		} else {
-			for cluster, n := range divide(left, uses, uid) {
-				parts[cluster] = n
-			}
+			maps.Copy(parts, divide(left, uses, uid))
 		}
 		for cluster, n := range parts {
 			out[cluster][name] = *quantity(name, n, q.Format)
