@@ -185,5 +185,5 @@ func changeOf(member, kind string, a labtest.Audited) (judge.Change, bool) {
 		c.Epoch = -1
 	}
 	c.Marked = request.Metadata.Annotations["isthmus.dev/epoch"] != "" && c.Code < 300
-	return c, c.Key.Name != "kube-root-ca.crt"
+	return c, c.Name != "kube-root-ca.crt"
 }

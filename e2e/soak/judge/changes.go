@@ -40,7 +40,7 @@ func Changes(writes []Write, records []Record, changes []Change, tolerance Toler
 		if !c.done() {
 			continue
 		}
-		why := ""
+		var why string
 		if c.Verb == "delete" {
 			why = j.deletion(c)
 		} else {
