@@ -140,6 +140,10 @@ func (e *Engine) countRevisions(ctx context.Context, key marks.Key, t *template)
 		if err := e.writeCounts(ctx, key, u.r, u.sum); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
+		if u.sum.Desired == 0 && u.sum.Replicas == 0 {
+			// It may be beyond the history limit, now that it is empty.
+			e.templateQueue.Add(e.canonical(key))
+		}
 	}
 	return nil
 }
