@@ -253,14 +253,19 @@ func (h *Handler) createNamed(r *http.Request, info *request.RequestInfo, c cach
 // share of a quota is too small: they come from the federation, and such a
 // refusal has surely done nothing.
 func (h *Handler) whenReady(ctx context.Context, cluster cache.ClusterName, namespace string, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
-	deadline := time.Now().Add(prerequisiteWait)
 	room := asking{h: h, cluster: cluster, namespace: namespace}
+	return sendUntil(ctx, send, func(resp *member.Response) bool { return h.lacksPrerequisite(resp) || room.comes(ctx, resp) })
+}
+
+// sendUntil sends a request for a while, until the answer is not one to wait after.
+func sendUntil(ctx context.Context, send func(context.Context) (*member.Response, error), waits func(*member.Response) bool) (*member.Response, error) {
+	deadline := time.Now().Add(prerequisiteWait)
 	for {
 		resp, err := send(ctx)
-		if err != nil || time.Now().After(deadline) || !h.lacksPrerequisite(resp) && !room.comes(ctx, resp) {
+		if err != nil || time.Now().After(deadline) || !waits(resp) {
 			return resp, err
 		}
-		klog.FromContext(ctx).V(3).Info("Waiting for the namespace, service account or quota of a new object")
+		klog.FromContext(ctx).V(3).Info("Waiting for the namespace, service account or quota of an object")
 		select {
 		case <-ctx.Done():
 			return resp, nil

@@ -39,13 +39,21 @@ func wantOf(message string) (Want, bool) {
 // askAgain is how often one creation asks for the same.
 const askAgain = 2 * time.Second
 
-// asking is one creation's way to room.
+// asking is one write's way to room.
 type asking struct {
 	h         *Handler
 	cluster   cache.ClusterName
 	namespace string
 	last      Want
 	at        time.Time
+}
+
+// whenRoom sends a change of an object, and again for a while as long as nothing
+// but its cluster's share of a quota is too small: a change can bring a Pod into
+// the scope of a quota.
+func (h *Handler) whenRoom(ctx context.Context, o *owned, send func(context.Context) (*member.Response, error)) (*member.Response, error) {
+	room := asking{h: h, cluster: o.member.Name, namespace: o.obj.Key.Namespace}
+	return sendUntil(ctx, send, func(resp *member.Response) bool { return room.comes(ctx, resp) })
 }
 
 // comes: the member has refused for the lack of quota, of which it is about to

@@ -77,7 +77,9 @@ func (h *Handler) documentPatch(w http.ResponseWriter, r *http.Request, info *re
 	if err := h.toSource(r.Context(), info, id, doc); err != nil {
 		return err
 	}
-	resp, err := o.sendPatch(r, o.path(info, info.Subresource), doc, t)
+	resp, err := h.whenRoom(r.Context(), o, func(context.Context) (*member.Response, error) {
+		return o.sendPatch(r, o.path(info, info.Subresource), doc, t)
+	})
 	if err != nil {
 		return err
 	}

@@ -105,9 +105,11 @@ func (h *Handler) put(ctx context.Context, r *http.Request, info *request.Reques
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", o.res.Kind, err)
 	}
-	return o.send(ctx, r, member.Request{
-		Method: http.MethodPut, Path: o.path(info, info.Subresource), RawQuery: r.URL.RawQuery, Body: body,
-	}, jsonType, accept(o.res))
+	return h.whenRoom(ctx, o, func(ctx context.Context) (*member.Response, error) {
+		return o.send(ctx, r, member.Request{
+			Method: http.MethodPut, Path: o.path(info, info.Subresource), RawQuery: r.URL.RawQuery, Body: body,
+		}, jsonType, accept(o.res))
+	})
 }
 
 // checkName refuses a body that is about another object than the URL.
