@@ -195,7 +195,8 @@ func TestQuotaConditionComesAndGoes(t *testing.T) {
 	kubectl(t, threeOfTwo, "-n", ns, "create", "-f", "-")
 	wait := func(present bool) {
 		t.Helper()
-		labtest.Eventually(t, 60*time.Second, func(context.Context) error {
+		// The member's controller tries again ever more rarely.
+		labtest.Eventually(t, 3*time.Minute, func(context.Context) error {
 			got := kubectl(t, "", "-n", ns, "get", "rc", "rc", "-o", `jsonpath={.status.conditions[?(@.type=="ReplicaFailure")].message}`)
 			if strings.Contains(got, "exceeded quota: limit") != present {
 				return fmt.Errorf("condition ReplicaFailure: %q", got)
