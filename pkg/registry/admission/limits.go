@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kubernetes/pkg/apis/core"
 
@@ -33,25 +31,10 @@ func RegisterNamespaceLimits(plugins *admission.Plugins) {
 
 type namespaceLimits struct {
 	*admission.Handler
-	rights authorizer.Authorizer
+	rights
 }
 
-var (
-	_ admission.ValidationInterface     = &namespaceLimits{}
-	_ initializer.WantsAuthorizer       = &namespaceLimits{}
-	_ admission.InitializationValidator = &namespaceLimits{}
-)
-
-// SetAuthorizer implements initializer.WantsAuthorizer.
-func (p *namespaceLimits) SetAuthorizer(a authorizer.Authorizer) { p.rights = a }
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *namespaceLimits) ValidateInitialization() error {
-	if p.rights == nil {
-		return errors.New(NamespaceLimitsPlugin + " needs an authorizer")
-	}
-	return nil
-}
+var _ admission.ValidationInterface = &namespaceLimits{}
 
 // Validate implements admission.ValidationInterface. Subresources are judged as
 // well: an update of the status can change annotations.
@@ -80,15 +63,7 @@ func (p *namespaceLimits) Validate(ctx context.Context, a admission.Attributes, 
 			})
 		}
 	}
-	decision, _, err := p.rights.Authorize(ctx, authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: LimitVerb, Name: obj.GetName(), Namespace: obj.GetName(), APIVersion: "v1",
-		Resource: "namespaces", ResourceRequest: true,
-	})
-	if decision == authorizer.DecisionAllow {
-		return nil
-	}
-	if err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("may it limit a namespace: %w", err))
-	}
-	return admission.NewForbidden(a, fmt.Errorf("the annotation %s takes the verb %s on namespaces", placement.ClustersAnnotation, LimitVerb))
+	return p.require(ctx, a, authorizer.AttributesRecord{
+		Verb: LimitVerb, Name: obj.GetName(), Namespace: obj.GetName(), APIVersion: "v1", Resource: "namespaces",
+	}, "may it limit a namespace", fmt.Sprintf("the annotation %s takes the verb %s on namespaces", placement.ClustersAnnotation, LimitVerb))
 }

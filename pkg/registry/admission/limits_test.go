@@ -47,7 +47,7 @@ func TestLimitsOfNamespaces(t *testing.T) {
 		if c.may {
 			right = LimitVerb + " namespaces. shop"
 		}
-		p := &namespaceLimits{rights: rightsOn(right)}
+		p := &namespaceLimits{rights: rights{rightsOn(right)}}
 		op, old := admission.Update, runtime.Object(c.old)
 		if c.old == nil {
 			op, old = admission.Create, nil

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
@@ -39,26 +37,13 @@ func RegisterPolicies(plugins *admission.Plugins) {
 
 type policies struct {
 	*admission.Handler
-	rights authorizer.Authorizer
+	rights
 }
 
 var (
-	_ admission.MutationInterface       = &policies{}
-	_ admission.ValidationInterface     = &policies{}
-	_ initializer.WantsAuthorizer       = &policies{}
-	_ admission.InitializationValidator = &policies{}
+	_ admission.MutationInterface   = &policies{}
+	_ admission.ValidationInterface = &policies{}
 )
-
-// SetAuthorizer implements initializer.WantsAuthorizer.
-func (p *policies) SetAuthorizer(a authorizer.Authorizer) { p.rights = a }
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *policies) ValidateInitialization() error {
-	if p.rights == nil {
-		return errors.New(PoliciesPlugin + " needs an authorizer")
-	}
-	return nil
-}
 
 // ids are the labels with which policies name themselves.
 var ids = map[string]string{"propagationpolicies": marks.NamespacePolicyID, "clusterpropagationpolicies": marks.ClusterPolicyID}
@@ -150,16 +135,11 @@ func (p *policies) mayEscalate(ctx context.Context, a admission.Attributes, sele
 			continue
 		}
 		resource, _ := meta.UnsafeGuessKindToResource(gv.WithKind(s.Kind))
-		decision, _, err := p.rights.Authorize(ctx, authorizer.AttributesRecord{
-			User: a.GetUserInfo(), Verb: "escalate", Namespace: a.GetNamespace(), APIGroup: gv.Group, APIVersion: gv.Version,
-			Resource: resource.Resource, ResourceRequest: true,
-		})
-		if err != nil && decision != authorizer.DecisionAllow {
-			return admission.NewForbidden(a, fmt.Errorf("may it escalate: %w", err))
-		}
-		if decision != authorizer.DecisionAllow {
-			return admission.NewForbidden(a, fmt.Errorf("overriding %s needs the verb escalate on %s", s.Kind,
-				strings.TrimSuffix(resource.Resource+"."+gv.Group, ".")))
+		err = p.require(ctx, a, authorizer.AttributesRecord{
+			Verb: "escalate", Namespace: a.GetNamespace(), APIGroup: gv.Group, APIVersion: gv.Version, Resource: resource.Resource,
+		}, "may it escalate", fmt.Sprintf("overriding %s needs the verb escalate on %s", s.Kind, strings.TrimSuffix(resource.Resource+"."+gv.Group, ".")))
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func TestPoliciesAreJudged(t *testing.T) {
 		"a rule that is useless": {"overridepolicies", "team", `{overrideRules: [{targetCluster: {fieldSelector: {matchExpressions: [{key: color, operator: In}]}}, overriders: {}}]}`, "", "color"},
 	} {
 		a, u := policyRequest(t, c.resource, c.namespace, c.spec, nil, admission.Create)
-		p := &policies{rights: rightsOn(c.allowed)}
+		p := &policies{rights: rights{rightsOn(c.allowed)}}
 		err := p.Validate(t.Context(), a, nil)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
