@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/isthmus-dev/isthmus/e2e/lab"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
@@ -119,22 +120,29 @@ metadata: {name: NAME}
 spec: {policyName: NAME}
 `
 
+// mutateIn gives a member mutating policies for a namespace and waits until they
+// act, by what is at path of a probe.
+func mutateIn(t *testing.T, m *lab.Member, ns, policies, probe, path string, acts func(string) bool) {
+	t.Helper()
+	policies = strings.ReplaceAll(policies, "NAME", ns)
+	labtest.MustKubectl(t, m.Kubeconfig(), policies, "apply", "-f", "-")
+	t.Cleanup(func() { labtest.Kubectl(t, m.Kubeconfig(), policies, "delete", "-f", "-") })
+	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
+		res := labtest.Kubectl(t, m.Kubeconfig(), probe, "-n", ns, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath="+path)
+		if !acts(res.Out) {
+			return fmt.Errorf("the policy does not act yet: %s%s", res.Out, res.Err)
+		}
+		return nil
+	})
+}
+
 // What a member's admission adds to a copy stays, and is not fought.
 func TestInjectedContainers(t *testing.T) {
 	t.Parallel()
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	m1 := world.Member("m1")
-	policies := strings.ReplaceAll(injecting, "NAME", ns)
-	labtest.MustKubectl(t, m1.Kubeconfig(), policies, "apply", "-f", "-")
-	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), policies, "delete", "-f", "-") })
-	probe := app("probe", "", "10m", 0)
-	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
-		res := labtest.Kubectl(t, m1.Kubeconfig(), probe, "-n", ns, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.template.spec.containers[*].name}")
-		if !strings.Contains(res.Out, "proxy") {
-			return fmt.Errorf("the policy does not act yet: %s%s", res.Out, res.Err)
-		}
-		return nil
-	})
+	mutateIn(t, m1, ns, injecting, app("probe", "", "10m", 0), "{.spec.template.spec.containers[*].name}",
+		func(names string) bool { return strings.Contains(names, "proxy") })
 	kubectl(t, policyOver("  placement: {clusterAffinity: {clusterNames: [m1]}}\n"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("web", "", "10m", 2), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
@@ -193,16 +201,8 @@ func TestRewrittenValues(t *testing.T) {
 	t.Parallel()
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	m1 := world.Member("m1")
-	policies := strings.ReplaceAll(rewriting, "NAME", ns)
-	labtest.MustKubectl(t, m1.Kubeconfig(), policies, "apply", "-f", "-")
-	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), policies, "delete", "-f", "-") })
-	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
-		res := labtest.Kubectl(t, m1.Kubeconfig(), `{apiVersion: v1, kind: ConfigMap, metadata: {name: rewritten}, data: {a: x}}`, "-n", ns, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.data.a}")
-		if res.Out != "of the member" {
-			return fmt.Errorf("the policy does not act yet: %s%s", res.Out, res.Err)
-		}
-		return nil
-	})
+	mutateIn(t, m1, ns, rewriting, `{apiVersion: v1, kind: ConfigMap, metadata: {name: rewritten}, data: {a: x}}`, "{.data.a}",
+		func(value string) bool { return value == "of the member" })
 	log := labtest.MemberAudit(t, m1)
 	kubectl(t, "", "-n", ns, "create", "configmap", "rewritten", "--from-literal=a=b")
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
