@@ -9,21 +9,23 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
 )
 
-// Widgets is the only resource that a Member has.
+// Widgets is the only resource of which a Member has objects.
 var Widgets = cache.Resource{
 	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
 	Kind:                 "Widget", Namespaced: true, Encoding: cache.JSON,
 }
 
 // Member is an API server to play with: it has one resource, streams initial
-// events and watches it, and knows its own identity. It is safe for concurrent
-// use.
+// events and watches it, and knows its own identity. Of the kinds of the core
+// group it has no objects. It is safe for concurrent use.
 type Member struct {
 	mu      sync.Mutex
 	uid     types.UID
@@ -58,10 +60,13 @@ func (m *Member) Set(name string) {
 	})
 }
 
-// Remove deletes an object.
+// Remove deletes an object, if it is there.
 func (m *Member) Remove(name string) {
 	m.change(func() {
-		w := m.objects[name]
+		w, ok := m.objects[name]
+		if !ok {
+			return
+		}
 		delete(m.objects, name)
 		w.rv, w.deleted = m.rv, true
 		m.events = append(m.events, w)
@@ -110,6 +115,8 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, m.uid)
 	case r.URL.Path == "/apis":
 		reply(w, `{"kind":"APIGroupList","groups":[]}`)
+	case strings.HasPrefix(r.URL.Path, "/api/v1/"):
+		m.none(w, r)
 	case r.URL.Path != "/apis/example.com/v1/widgets":
 		http.NotFound(w, r)
 	case q.Get("watch") != "true":
@@ -124,6 +131,57 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		m.watch(w, r, from)
 	}
+}
+
+// none answers for a kind without objects: an empty list, and a silent watch.
+func (m *Member) none(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	switch {
+	case q.Get("sendInitialEvents") == "true":
+		http.Error(w, "initial events are not streamed", http.StatusBadRequest)
+		return
+	case q.Get("watch") != "true":
+		list := metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		body, err := encodeList(&list)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", protobufType)
+		_, _ = w.Write(body)
+		return
+	}
+	w.Header().Set("Content-Type", protobufType)
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for {
+		m.mu.Lock()
+		changed, broken := m.changed, m.broken
+		m.mu.Unlock()
+		if broken {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+const protobufType = "application/vnd.kubernetes.protobuf"
+
+// encodeList gives a list in the form in which API servers send protobuf.
+func encodeList(list *metav1.PartialObjectMetadataList) ([]byte, error) {
+	raw, err := list.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	envelope := runtime.Unknown{
+		TypeMeta: runtime.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadataList"}, Raw: raw,
+	}
+	b, err := envelope.Marshal()
+	return append([]byte("k8s\x00"), b...), err
 }
 
 func reply(w http.ResponseWriter, format string, args ...any) {
