@@ -240,7 +240,7 @@ func TestUnsupportedFields(t *testing.T) {
 	}
 	for field, change := range map[string]map[string]any{
 		"resourceSelectors":     {"resourceSelectors": []any{}},
-		"failover":              {"failover": map[string]any{"application": map[string]any{"decisionConditions": map[string]any{"tolerationSeconds": 60}}}},
+		"failover":              {"failover": map[string]any{"cluster": map[string]any{"purgeMode": "Never"}}},
 		"noSuchField":           {"noSuchField": 1},
 		"preemption":            {"preemption": "Perhaps"},
 		"conflictResolution":    {"conflictResolution": "Guess"},

@@ -249,6 +249,8 @@ func (e *Engine) clusterOf(m *member, key marks.Key, t *template, d *decision, t
 		}
 	}
 	_, wanted := d.targets[m.name]
+	// What is held beside its replacement counts on neither side.
+	c.Lost = c.Lost || !wanted && d.held(m.name)
 	r, err := d.outlineFor(e, m, key, t)
 	switch {
 	case err != nil && wanted:

@@ -74,7 +74,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	delete(out.Annotations, deletedTemplate)
 	delete(out.Annotations, orphanDependents)
 	out.Spec = *want
-	if err := errors.Join(e.noteMove(out, b, d), noteQuota(out, d, time.Now())); err != nil {
+	if err := errors.Join(e.noteMove(out, b, d), noteQuota(out, d, time.Now()), noteLeft(out, d)); err != nil {
 		return nil, err
 	}
 	if b != nil && equality.Semantic.DeepEqual(b.Spec, out.Spec) &&
@@ -89,6 +89,7 @@ func (e *Engine) record(ctx context.Context, key marks.Key, t *template, b *bind
 	case err != nil:
 		return nil, err
 	}
+	e.tellEvictions(key, t, d)
 	if moved {
 		e.enqueueTargets(e.needs.needsOf(key))
 		e.enqueueScalers(key)

@@ -55,6 +55,7 @@ type Engine struct {
 	customizations cache.SharedIndexInformer
 	understanding  atomic.Uint64 // changes whenever customizations do
 	troubles       troubles
+	vitals         vitals
 
 	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
 	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]

@@ -21,6 +21,7 @@ const (
 	reasonNotAdmitted    = "OverrideNotAdmitted"
 	reasonLimited        = "LimitedByNamespace"
 	reasonHeld           = "OnHold"
+	reasonEvicted        = "EvictWorkloadFromCluster"
 	reasonWaits          = "RemovalWaits"
 	reasonDrift          = "DriftCorrected"
 	reasonConflict       = "UnmanagedObjectExists"

@@ -19,6 +19,7 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 	previous := e.previous(key, t, b)
 	targets := map[string]int32{}
 	d.node = e.nodeOf(s)
+	e.evictions(key, t, b, want, d, time.Now())
 	if want.Placement != nil {
 		d.divided = divisible(key.GroupKind()) || s.counted != nil
 		for _, target := range e.choose(key, t, b, s, want, previous, d) {
@@ -39,7 +40,9 @@ func (e *Engine) place(key marks.Key, t *template, b *binding, s shape, want *wo
 			targets[cluster] = 0
 		}
 	}
-	d.targets = targets
+	if d.targets = targets; d.eviction != nil {
+		want.GracefulEvictionTasks = d.eviction.tasks
+	}
 	switch key.GroupKind() {
 	case autoscalerKind:
 		e.divideScaler(t, d)
@@ -103,7 +106,11 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 		Overcommit: d.follows.policy == nil || d.follows.policy.Default,
 	}
 	in.Fresh, in.Restart = fresh(t, b, want)
-	in.Clusters, d.again = e.clusters(s, want, time.Now())
+	now := time.Now()
+	var again time.Time
+	in.Clusters, again = e.clusters(s, want, now)
+	d.lookAgain(again, now)
+	e.avoid(key, t, want, in.Clusters, previous, d)
 	in.Clusters = d.node.around(in.Clusters)
 	in.Together, in.Apart = e.cohort(key, want.WorkloadAffinityGroups)
 	if d.follows.waits != "" {
@@ -122,6 +129,7 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 		return previous
 	case !placement.Due(in):
 		d.reason = placement.ReasonSuccess
+		d.postponed()
 		return previous
 	}
 	result := e.anchored(t, s, in, placement.Place(in))
@@ -134,6 +142,9 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 	}
 	if !result.OK() {
 		d.retry() // room comes and goes without an event
+	} else {
+		e.begin(want, previous, result.Targets, in.Clusters, d, now)
+		d.postponed()
 	}
 	return result.Targets
 }
@@ -143,6 +154,15 @@ func (d *decision) retry() {
 	if d.again == 0 || d.again > retryPlacement {
 		d.again = retryPlacement
 	}
+}
+
+// postponed says which moves wait although there is a place.
+func (d *decision) postponed() {
+	if d.eviction == nil || len(d.eviction.pending) == 0 {
+		return
+	}
+	d.reason, d.problem = placement.ReasonPostponed, pendingMoves(d.eviction)
+	d.retry()
 }
 
 // retryPlacement is when a placement that was not possible is tried again.
@@ -179,8 +199,8 @@ func fresh(t *template, b *binding, want *workv1alpha2.ResourceBindingSpec) (fre
 }
 
 // clusters are the members as placement sees them, for a template and the
-// policy that speaks for it. again is when time alone changes what is said.
-func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now time.Time) (out []placement.Cluster, again time.Duration) {
+// policy that speaks for it. next is when time alone changes what is said.
+func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now time.Time) (out []placement.Cluster, next time.Time) {
 	request := s.request
 	if request == nil && s.Spec.Template != nil && s.Spec.Template.Spec != nil {
 		request = placement.Request(s.Spec.Template.Spec)
@@ -200,9 +220,8 @@ func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now t
 		out = append(out, c)
 	}
 	if want.Failover == nil || placement.FleetFails(broken, len(out)) {
-		return out, 0
+		return out, time.Time{}
 	}
-	var next time.Time
 	for i, m := range members {
 		outage := placement.Outage{Ready: out[i].Ready, Since: m.info().NotReadySince, Taints: out[i].Taints}
 		why, at := placement.Failed(want.Failover, want.Placement.ClusterTolerations, outage, now)
@@ -212,7 +231,7 @@ func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now t
 		}
 	}
 	if !next.IsZero() {
-		again = next.Sub(now) + time.Second
+		next = next.Add(time.Second)
 	}
-	return out, again
+	return out, next
 }

@@ -71,6 +71,7 @@ func render(id string, epoch int64, key marks.Key, t *template, d *decision, clu
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
+	maps.Copy(labels, d.eviction.labelsFor(cluster.Name))
 	maps.Copy(labels, set.Labels())
 	maps.Copy(annotations, set.Annotations())
 	u.SetLabels(labels)

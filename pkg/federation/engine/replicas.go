@@ -236,6 +236,9 @@ func (m *member) askArbiter(key marks.Key, t *template, d *decision, content boo
 // leave takes a workload out of a cluster that the placement leaves out: its
 // replicas as the others can spare them, then the copy.
 func (m *member) leave(ctx context.Context, key marks.Key, t *template, d *decision) error {
+	if done, err := m.leaveEvicted(ctx, key, d); done || err != nil {
+		return err
+	}
 	there, _ := m.newest(key)
 	if !divisible(key.GroupKind()) || there == nil || !there.owned || there.held || there.DeletionTimestamp != nil || len(d.targets) == 0 {
 		return m.consider(ctx, key)

@@ -56,6 +56,7 @@ type decision struct {
 	limit     limit         // of the namespace
 	again     time.Duration // when time alone may change the decision
 	node      *node         // that the template asks for
+	eviction  *evicting     // by failover; nil without
 	at        time.Time     // when it became what it is
 
 	spread   bool  // the replicas are divided over the clusters
@@ -149,6 +150,7 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 	if t == nil {
 		e.orphaning.forget(key)
 		e.troubles.forget(key)
+		e.vitals.forget(key)
 		e.setDecision(key, nil)
 		if b != nil && b.Annotations[deletedTemplate] != "" {
 			return e.finishRecorded(ctx, key, b)

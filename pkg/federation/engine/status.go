@@ -48,6 +48,7 @@ func (e *Engine) reconcileStatus(ctx context.Context, key marks.Key) error {
 	if err != nil {
 		return err
 	}
+	e.noteHealth(key, t, d, parts)
 	if underWay(parts, problems) && time.Since(d.at) < firstWrites {
 		// What is said now would be unsaid in a moment.
 		e.statusQueue.AddAfter(key, 250*time.Millisecond)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/eviction"
 	"github.com/isthmus-dev/isthmus/pkg/federation/federatedquota"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
@@ -66,6 +67,9 @@ func (p *policies) Admit(_ context.Context, a admission.Attributes, _ admission.
 		// Always a new one: a copy of a policy is another policy.
 		setClaim(u, map[string]string{label: uuid.NewString()}, nil)
 	}
+	if err := setGracePeriod(u); err != nil {
+		return fmt.Errorf("complete policy %s: %w", a.GetName(), err)
+	}
 	if a.GetNamespace() == "" {
 		return nil
 	}
@@ -82,6 +86,20 @@ func (p *policies) Admit(_ context.Context, a admission.Attributes, _ admission.
 		return fmt.Errorf("complete policy %s: %w", a.GetName(), err)
 	}
 	return nil
+}
+
+// setGracePeriod fills in the grace period of purgeMode Gracefully, which other
+// modes do not have.
+func setGracePeriod(u *unstructured.Unstructured) error {
+	app, found, err := unstructured.NestedMap(u.Object, "spec", "failover", "application")
+	if err != nil || !found {
+		return nil //nolint:nilerr // the schema refuses what is no object
+	}
+	mode, _ := app["purgeMode"].(string)
+	if _, set := app["gracePeriodSeconds"]; set || eviction.Mode(policyv1alpha1.PurgeMode(mode)) != policyv1alpha1.PurgeGracefully {
+		return nil
+	}
+	return unstructured.SetNestedField(u.Object, int64(eviction.DefaultGraceSeconds), "spec", "failover", "application", "gracePeriodSeconds")
 }
 
 // Validate implements admission.ValidationInterface.
@@ -102,6 +120,7 @@ func (p *policies) Validate(ctx context.Context, a admission.Attributes, _ admis
 			return nil //nolint:nilerr // the schema says it better
 		}
 		problems = placement.Validate(&placement.Policy{Namespace: a.GetNamespace(), Name: u.GetName(), Spec: o.Spec})
+		problems = append(problems, eviction.Validate(o.Spec.Failover)...)
 	case "overridepolicies", "clusteroverridepolicies":
 		var o policyv1alpha1.ClusterOverridePolicy
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {

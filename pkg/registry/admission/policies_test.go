@@ -66,6 +66,26 @@ func TestPoliciesAreCompleted(t *testing.T) {
 	}
 }
 
+// The grace period belongs to Gracefully alone.
+func TestGracePeriodIsFilledIn(t *testing.T) {
+	for failover, want := range map[string]any{
+		`{application: {}}`:                                              int64(600),
+		`{application: {purgeMode: Graciously}}`:                         int64(600),
+		`{application: {purgeMode: Gracefully, gracePeriodSeconds: 20}}`: int64(20),
+		`{application: {purgeMode: Immediately}}`:                        nil,
+		`{application: {purgeMode: Never}}`:                              nil,
+		`{cluster: {}}`:                                                  nil,
+	} {
+		a, u := policyRequest(t, "clusterpropagationpolicies", "", `{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}], failover: `+failover+`}`, nil, admission.Create)
+		if err := (&policies{}).Admit(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := unstructured.NestedFieldNoCopy(u.Object, "spec", "failover", "application", "gracePeriodSeconds"); got != want || err != nil && want != nil {
+			t.Errorf("%s: %v, %v", failover, got, err)
+		}
+	}
+}
+
 // rightsOn allows one verb on one resource.
 func rightsOn(allowed string) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -86,6 +106,7 @@ func TestPoliciesAreJudged(t *testing.T) {
 		"a selector":             {"clusterpropagationpolicies", "", `{resourceSelectors: [{apiVersion: v1, kind: ConfigMap, labelSelector: {matchExpressions: [{key: a, operator: Near}]}}]}`, "", "Near"},
 		"a group of clusters":    {"propagationpolicies", "team", `{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}], placement: {clusterAffinities: [{affinityName: a, labelSelector: {matchExpressions: [{key: a, operator: Near}]}}]}}`, "", "clusterAffinities a"},
 		"both kinds of weights":  {"propagationpolicies", "team", `{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}], placement: {replicaScheduling: {weightPreference: {dynamicWeight: AvailableReplicas, staticWeightList: [{targetCluster: {}, weight: 1}]}}}}`, "", "weightPreference"},
+		"a path in the status":   {"propagationpolicies", "team", `{resourceSelectors: [{apiVersion: v1, kind: ConfigMap}], failover: {application: {statePreservation: {rules: [{aliasLabelName: a, jsonPath: "{.a"}]}}}}`, "", "jsonPath"},
 		"overrides of Roles":     {"overridepolicies", "team", roles, "", "escalate on roles.rbac.authorization.k8s.io"},
 		"allowed":                {"overridepolicies", "team", roles, "escalate roles.rbac.authorization.k8s.io team", ""},
 		"allowed elsewhere":      {"overridepolicies", "team", roles, "escalate roles.rbac.authorization.k8s.io other", "escalate"},

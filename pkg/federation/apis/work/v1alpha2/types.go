@@ -131,6 +131,12 @@ type ResourceBindingSpec struct {
 	// +optional
 	Failover *policyv1alpha1.FailoverBehavior `json:"failover,omitempty"`
 
+	// GracefulEvictionTasks are the copies that failover leaves behind, from the
+	// decision until they are gone.
+	//
+	// +optional
+	GracefulEvictionTasks []GracefulEvictionTask `json:"gracefulEvictionTasks,omitempty"`
+
 	// SchedulePriority is the priority that the policy gives.
 	//
 	// +optional
@@ -145,6 +151,63 @@ type ResourceBindingSpec struct {
 	//
 	// +optional
 	PreserveResourcesOnDeletion *bool `json:"preserveResourcesOnDeletion,omitempty"`
+}
+
+// GracefulEvictionTask is the record that a copy leaves a cluster.
+type GracefulEvictionTask struct {
+	// FromCluster is the cluster that is left.
+	FromCluster string `json:"fromCluster"`
+
+	// PurgeMode says what becomes of the copy there.
+	//
+	// +optional
+	PurgeMode policyv1alpha1.PurgeMode `json:"purgeMode,omitempty"`
+
+	// Replicas that were decided for the cluster.
+	//
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Reason in one word.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message says it in words.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Producer is who has decided.
+	//
+	// +optional
+	Producer string `json:"producer,omitempty"`
+
+	// GracePeriodSeconds is how long the copy is kept whole while the new ones
+	// are not healthy.
+	//
+	// +optional
+	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
+
+	// SuppressDeletion keeps the copy until it is false.
+	//
+	// +optional
+	SuppressDeletion *bool `json:"suppressDeletion,omitempty"`
+
+	// PreservedLabelState are labels for the new copies.
+	//
+	// +optional
+	PreservedLabelState map[string]string `json:"preservedLabelState,omitempty"`
+
+	// CreationTimestamp is when it was decided.
+	//
+	// +optional
+	CreationTimestamp *metav1.Time `json:"creationTimestamp,omitempty"`
+
+	// ClustersBeforeFailover had a copy already and are told nothing.
+	//
+	// +optional
+	ClustersBeforeFailover []string `json:"clustersBeforeFailover,omitempty"`
 }
 
 // Suspension stops writes to members, and decisions.
