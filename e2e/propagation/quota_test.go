@@ -42,7 +42,7 @@ func TestQuotaIsDivided(t *testing.T) {
 	waitLimits(t, ns, corev1.ResourceConfigMaps, map[string]string{"m1": "20", "m2": "20", "m3": "20"})
 	kubectl(t, divided(7, 3, 0), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(10, "{maxSurge: 0, maxUnavailable: 1}"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout", "90s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout", "180s")
 	waitLimits(t, ns, corev1.ResourcePods, map[string]string{"m1": "7", "m2": "3", "m3": "0"})
 	waitUsed(t, ns, corev1.ResourcePods, "10")
 	refused := func() {
@@ -92,7 +92,7 @@ spec: {containers: [{name: c, image: "registry.example.com/app:1", resources: {r
 func waitLimits(t *testing.T, ns string, name corev1.ResourceName, want map[string]string) {
 	t.Helper()
 	direct := members(t)
-	labtest.Eventually(t, 90*time.Second, func(ctx context.Context) error {
+	labtest.Eventually(t, 3*time.Minute, func(ctx context.Context) error {
 		got := map[string]string{}
 		for cluster, client := range direct {
 			q, err := client.CoreV1().ResourceQuotas(ns).Get(ctx, "limit", getNow)
@@ -112,7 +112,7 @@ func waitLimits(t *testing.T, ns string, name corev1.ResourceName, want map[stri
 func waitUsed(t *testing.T, ns string, name corev1.ResourceName, want string) {
 	t.Helper()
 	client := labtest.Client(t, world.System)
-	labtest.Eventually(t, 60*time.Second, func(ctx context.Context) error {
+	labtest.Eventually(t, 3*time.Minute, func(ctx context.Context) error {
 		q, err := client.CoreV1().ResourceQuotas(ns).Get(ctx, "limit", getNow)
 		if err != nil {
 			return err
@@ -199,7 +199,7 @@ func TestQuotaConditionComesAndGoes(t *testing.T) {
 		labtest.Eventually(t, 3*time.Minute, func(context.Context) error {
 			got := kubectl(t, "", "-n", ns, "get", "rc", "rc", "-o", `jsonpath={.status.conditions[?(@.type=="ReplicaFailure")].message}`)
 			if strings.Contains(got, "exceeded quota: limit") != present {
-				return fmt.Errorf("condition ReplicaFailure: %q", got)
+				return fmt.Errorf("condition ReplicaFailure: %q; %s", got, inMembers(t, ns))
 			}
 			return nil
 		})
@@ -208,4 +208,24 @@ func TestQuotaConditionComesAndGoes(t *testing.T) {
 	kubectl(t, "", "-n", ns, "scale", "rc", "rc", "--replicas", "2")
 	wait(false)
 	waitUsed(t, ns, corev1.ResourcePods, "2")
+}
+
+// inMembers tells the shares and the copies of the controller, for a failure.
+func inMembers(t *testing.T, ns string) string {
+	t.Helper()
+	var out strings.Builder
+	for cluster, client := range members(t) {
+		q, err := client.CoreV1().ResourceQuotas(ns).Get(t.Context(), "limit", getNow)
+		if err != nil {
+			fmt.Fprintf(&out, "%s: %v; ", cluster, err)
+			continue
+		}
+		fmt.Fprintf(&out, "%s: told %s, enforced %s, used %s", cluster, q.Spec.Hard.Pods(), q.Status.Hard.Pods(), q.Status.Used.Pods())
+		if rc, err := client.CoreV1().ReplicationControllers(ns).Get(t.Context(), "rc", getNow); err != nil {
+			fmt.Fprintf(&out, ", %v; ", err)
+		} else {
+			fmt.Fprintf(&out, ", replicas %d of %d, generation %d of %d, conditions %v; ", rc.Status.Replicas, *rc.Spec.Replicas, rc.Status.ObservedGeneration, rc.Generation, rc.Status.Conditions)
+		}
+	}
+	return out.String()
 }

@@ -34,6 +34,10 @@ var rules = []rule{
 	{regexp.MustCompile(`[ \t]+`), " "},
 }
 
+// clientNote is what a client logs of itself, as that it waits for its own rate
+// limit. Warnings and errors of its log are compared.
+var clientNote = regexp.MustCompile(`^I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.go:\d+\] `)
+
 // the endpoint's own label and column, clause 3.1.
 var (
 	clusterLabelLine = regexp.MustCompile(`^\s*"?isthmus\.dev/cluster"?[:=].*$`)
@@ -46,7 +50,7 @@ func Normalise(s, namespace string) string {
 	var out []string
 	for _, line := range lines {
 		line = strings.ReplaceAll(line, namespace, "<ns>")
-		if clusterLabelLine.MatchString(line) {
+		if clusterLabelLine.MatchString(line) || clientNote.MatchString(line) {
 			continue
 		}
 		line = clusterLabelItem.ReplaceAllString(line, "")

@@ -20,6 +20,8 @@ func TestNormalise(t *testing.T) {
 		"hello from a container in cluster m2":                    "hello from a container in cluster <cluster>",
 		"<unknown>  5s ":                                          "<age> <age>",
 		"exit code 7":                                             "exit code 7",
+		"I1201 01:06:32.729319   18803 request.go:752] \"Waited before sending request\" delay=\"1.2s\"\ndone": "done",
+		"W1201 01:06:32.729319   18803 reflector.go:7] ended":                                                  "W1201 01:06:32.729319 18803 reflector.go:7] ended",
 	} {
 		if got := Normalise(in, "parity-1"); got != want && (want != "" || got != "") {
 			t.Errorf("%q: %q, want %q", in, got, want)

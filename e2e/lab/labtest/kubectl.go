@@ -25,9 +25,10 @@ type Result struct {
 	Took     time.Duration
 }
 
-const kubectlLimit = time.Minute
+// kubectlLimit is for what hangs: commands that wait have a --timeout of their own.
+const kubectlLimit = 4 * time.Minute
 
-// Kubectl runs kubectl for at most a minute. It works in cleanups too.
+// Kubectl runs kubectl for at most kubectlLimit. It works in cleanups too.
 func Kubectl(t testing.TB, kubeconfig, stdin string, args ...string) Result {
 	t.Helper()
 	set, err := artifacts.Locate()

@@ -123,13 +123,9 @@ func (f *Feed) present() (*rest.Config, <-chan struct{}) {
 func (f *Feed) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		config, kick := f.present()
-		start := f.Clock.Now()
 		err := f.follow(ctx, config, kick)
 		if ctx.Err() != nil {
 			return
-		}
-		if f.Clock.Since(start) > healthyAfter {
-			f.failures = 0
 		}
 		f.pause(ctx, kick, err)
 	}
@@ -255,6 +251,13 @@ func (f *Feed) stream(ctx context.Context, conn *connection, initial bool, synce
 		return cause(ctx, err)
 	}
 	defer body.Close()
+	opened := f.Clock.Now()
+	defer func() {
+		// Only what was open has been well: to fail slowly is to fail.
+		if f.Clock.Since(opened) > healthyAfter {
+			f.failures = 0
+		}
+	}()
 	if initial {
 		alarm.reset(initialWait)
 	} else {

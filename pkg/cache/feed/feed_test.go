@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -276,6 +278,17 @@ func TestFeed(t *testing.T) {
 			[]step{{"initial", events("+a@3 !5")}, {"watch@5", plain(200, "application/json", "{\n")}, {"list1", list("6", "")}, {"watch@5", events("+b@7 ...")}},
 			"begin +a@3 end@5 connected connected +b@7",
 		},
+		"keeps sending what cannot be read": {
+			[]step{
+				{"initial", events("+a@3 !5")},
+				{"watch@5", plain(200, "application/json", "{\n")},
+				{"list1", list("6", "")},
+				{"watch@5", plain(200, "application/json", "{\n")},
+				{"list1", list("6", "")},
+				{"watch@5", events("+b@7 ...")},
+			},
+			"begin +a@3 end@5 connected connected disconnected connected +b@7",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -334,6 +347,26 @@ func await(t *testing.T, r *recorder, want string) {
 			t.Fatalf("got %s, want %s", r, want)
 		}
 	}
+}
+
+// A source that takes long to fail is as much away as one that refuses at once.
+func TestSlowFailuresAreAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		f := New(&rest.Config{Host: "https://127.0.0.1:1"}, Options{
+			Resource: widgets, Sink: r, Clock: clock.RealClock{}, From: "5",
+			Check: func(context.Context, *rest.Config) error {
+				time.Sleep(2 * healthyAfter)
+				return errors.New("no answer")
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*healthyAfter)
+		defer cancel()
+		f.Run(ctx)
+		if r.String() != "disconnected" {
+			t.Errorf("after 5 times as long as health takes: %q", r)
+		}
+	})
 }
 
 // A connection that stays open and says nothing, not even a bookmark, is given

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -21,9 +23,18 @@ type rolloutRecord struct {
 	paused   bool
 	observed bool // the report is about the copy as it is
 	mixed    bool // Pods of an earlier template are left
+	failing  bool // Pods cannot be made, the member says
 	total    int32
 	strategy rollout.Budget
 	ready    int32 // available Pods
+}
+
+// unmade is how many replicas the member says it cannot make.
+func (r *copyRecord) unmade() int32 {
+	if r == nil || !r.owned || r.rollout == nil || !r.rollout.failing || !r.rollout.observed {
+		return 0
+	}
+	return max(0, r.replicas-r.rollout.total)
 }
 
 func recordRollout(u *unstructured.Unstructured, projected map[string]any) (*rolloutRecord, error) {
@@ -48,6 +59,8 @@ func recordRollout(u *unstructured.Unstructured, projected map[string]any) (*rol
 			Replicas  int32 `json:"replicas"`
 			Updated   int32 `json:"updatedReplicas"`
 			Available int32 `json:"availableReplicas"`
+
+			Conditions []struct{ Type, Status string } `json:"conditions"`
 		} `json:"status"`
 	}
 	raw, err := json.Marshal(map[string]any{"spec": without(u.Object["spec"], "template"), "status": u.Object["status"]})
@@ -59,6 +72,9 @@ func recordRollout(u *unstructured.Unstructured, projected map[string]any) (*rol
 	}
 	r := &rolloutRecord{pods: pods, paused: o.Spec.Paused, ready: o.Status.Available}
 	r.observed, r.mixed, r.total = o.Status.Observed >= u.GetGeneration(), o.Status.Updated != o.Status.Replicas, o.Status.Replicas
+	for _, c := range o.Status.Conditions {
+		r.failing = r.failing || c.Type == string(appsv1.DeploymentReplicaFailure) && c.Status == string(metav1.ConditionTrue)
+	}
 	if u.GetKind() == deploymentKind.Kind {
 		rolling := o.Spec.Strategy.RollingUpdate
 		if r.strategy, err = rollout.Resolve(o.Spec.Replicas, rolling.MaxSurge, rolling.MaxUnavailable); err != nil {

@@ -111,6 +111,11 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 	in.Clusters, again = e.clusters(s, want, now)
 	d.lookAgain(again, now)
 	e.avoid(key, t, want, in.Clusters, previous, d)
+	for i := range in.Clusters {
+		if m := e.member(in.Clusters[i].Name); m != nil {
+			in.Clusters[i].Unmade = m.copy(key).unmade()
+		}
+	}
 	in.Clusters = d.node.around(in.Clusters)
 	in.Together, in.Apart = e.cohort(key, want.WorkloadAffinityGroups)
 	if d.follows.waits != "" {

@@ -24,6 +24,9 @@ type Cluster struct {
 	// Available is how many replicas of the template the member can hold
 	// besides those it has; nil when that is not known.
 	Available *int64
+	// Unmade is how many of the replicas that the member has been told it says
+	// it cannot make.
+	Unmade int32
 	// Failed says why nothing is counted on that is there, where the policy
 	// lets replicas leave such a cluster.
 	Failed string

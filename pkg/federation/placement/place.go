@@ -166,6 +166,9 @@ func (in *Input) divide(fit []candidate, m method) Decision {
 	if in.Replicas == 0 {
 		return in.scaledToZero(fit)
 	}
+	if !in.Fresh {
+		fit = withoutUnmade(fit, in.Replicas, in.UID)
+	}
 	parts, missing := in.parts(fit, m)
 	if missing != "" {
 		return in.stay(ReasonUnschedulable, missing)

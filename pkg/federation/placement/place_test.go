@@ -97,6 +97,46 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// What a cluster cannot make goes first, and no more than has to go.
+func TestUnmadeGoesFirst(t *testing.T) {
+	const weighted = `{replicaScheduling: {replicaSchedulingType: Divided, weightPreference: {staticWeightList: [{targetCluster: {clusterNames: [m1]}, weight: 9}, {targetCluster: {clusterNames: [m2, m3]}, weight: 1}]}}}`
+	const byCapacity = `{replicaScheduling: {replicaSchedulingType: Divided, weightPreference: {dynamicWeight: AvailableReplicas}}}`
+	for name, c := range map[string]struct {
+		placement string
+		replicas  int32
+		unmade    []int32
+		previous  []Target
+		fresh     bool
+		want      string
+	}{
+		"one of three":              {divide11, 2, []int32{0, 1, 0}, []Target{{"m1", 1}, {"m2", 1}, {"m3", 1}}, false, "m1=1 m3=1"},
+		"whatever the weight":       {weighted, 2, []int32{1, 0, 0}, []Target{{"m1", 1}, {"m2", 1}, {"m3", 1}}, false, "m2=1 m3=1"},
+		"whatever the room":         {byCapacity, 2, []int32{1, 0, 0}, []Target{{"m1", 1}, {"m2", 1}, {"m3", 1}}, false, "m2=1 m3=1"},
+		"no more than goes":         {divide11, 5, []int32{3, 0, 0}, []Target{{"m1", 3}, {"m2", 3}}, false, "m1=2 m2=3"},
+		"then as ever":              {divide11, 4, []int32{1, 0, 0}, []Target{{"m1", 3}, {"m2", 3}}, false, "m1=2 m2=2"},
+		"more than it was given":    {divide11, 2, []int32{9, 0, 0}, []Target{{"m1", 2}, {"m2", 2}}, false, "m2=2"},
+		"more replicas, none taken": {divide11, 4, []int32{1, 0, 0}, []Target{{"m1", 1}, {"m2", 1}}, false, "m1=2 m2=2"},
+		"a new decision looks anew": {divide11, 2, []int32{1, 0, 0}, []Target{{"m1", 2}, {"m2", 1}}, true, "m1=1 m2=1"},
+	} {
+		clusters := ready("m1", "m2", "m3")
+		if len(c.previous) == 2 {
+			clusters = clusters[:2]
+		}
+		for i := range clusters {
+			clusters[i].Unmade = c.unmade[i]
+			clusters[i].Available = new(int64(100 - 10*i))
+		}
+		d := Place(Input{UID: "uid", Placement: rules(t, c.placement), Divisible: true, Replicas: c.replicas, Clusters: clusters, Previous: c.previous, Fresh: c.fresh})
+		var got []string
+		for _, target := range d.Targets {
+			got = append(got, fmt.Sprintf("%s=%d", target.Cluster, target.Replicas))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}
+
 func TestExplanation(t *testing.T) {
 	clusters := broken(ready("m1", "m2", "m3"), "m1")
 	clusters[1].Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute}}

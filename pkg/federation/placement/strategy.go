@@ -73,6 +73,38 @@ func weighStatically(list []policyv1alpha1.StaticClusterWeight, fit []candidate)
 	return nil
 }
 
+// withoutUnmade takes what is to go from those clusters first that have not been
+// able to make what they were given, as one cluster takes Pods that are not
+// ready first: fewer replicas must cost none that runs.
+func withoutUnmade(fit []candidate, total int32, uid types.UID) []candidate {
+	excess := -int64(total)
+	order := make([]int, 0, len(fit))
+	for i, c := range fit {
+		excess += int64(c.held)
+		if !c.frozen && c.Unmade > 0 && c.held > 0 {
+			order = append(order, i)
+		}
+	}
+	if excess <= 0 || len(order) == 0 {
+		return fit
+	}
+	out := slices.Clone(fit)
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := out[i], out[j]
+		return cmp.Or(
+			cmp.Compare(b.Unmade, a.Unmade),
+			cmp.Compare(tieBreak(uid, b.Name), tieBreak(uid, a.Name)),
+			cmp.Compare(b.Name, a.Name),
+		)
+	})
+	for _, i := range order {
+		k := int32(min(excess, int64(out[i].Unmade), int64(out[i].held)))
+		out[i].held -= k
+		excess -= int64(k)
+	}
+	return out
+}
+
 // parts divides; a text says what is missing when there is not enough room.
 func (in *Input) parts(fit []candidate, m method) (parts map[string]int32, missing string) {
 	if !m.needsRoom() {
