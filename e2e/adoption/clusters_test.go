@@ -63,7 +63,7 @@ func TestAdoptTwoClusters(t *testing.T) {
 	if spec, ok := web.Object["spec"].(map[string]any); !ok || spec["replicas"] != int64(5) {
 		t.Errorf("the template has %v replicas", spec["replicas"])
 	}
-	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=30s")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 
 	// Weights are the present shares: 10 replicas are 6 and 4.
 	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "scale", "deployment/web", "--replicas=10")
@@ -98,7 +98,7 @@ func TestAdoptCustomResources(t *testing.T) {
 		labtest.Kubectl(t, m1.Kubeconfig(), "", "delete", "crd", "gears."+group, "--wait=false")
 	})
 	labtest.MustKubectl(t, m1.Kubeconfig(), fmt.Sprintf(gearsCRD, group), "apply", "-f", "-")
-	labtest.MustKubectl(t, m1.Kubeconfig(), "", "wait", "crd/gears."+group, "--for=condition=Established", "--timeout=30s")
+	labtest.MustKubectl(t, m1.Kubeconfig(), "", "wait", "crd/gears."+group, "--for=condition=Established", "--timeout=150s")
 	for i := range 3 {
 		gear := fmt.Sprintf("{apiVersion: %s/v1, kind: Gear, metadata: {name: g%d}, spec: {teeth: %d, dropped: later}}", group, i, i)
 		labtest.MustKubectl(t, m1.Kubeconfig(), gear, "-n", ns, "apply", "-f", "-")

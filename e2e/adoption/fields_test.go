@@ -62,7 +62,7 @@ func TestFieldsDropped(t *testing.T) {
 	for kubeconfig, crd := range map[string]string{endpoint: newer, m1.Kubeconfig(): newer, m2.Kubeconfig(): older} {
 		labtest.MustKubectl(t, kubeconfig, crd, "apply", "-f", "-")
 		t.Cleanup(func() { labtest.Kubectl(t, kubeconfig, "", "delete", "crd", "widgets."+group, "--wait=false") })
-		labtest.MustKubectl(t, kubeconfig, "", "wait", "crd/widgets."+group, "--for=condition=Established", "--timeout=30s")
+		labtest.MustKubectl(t, kubeconfig, "", "wait", "crd/widgets."+group, "--for=condition=Established", "--timeout=150s")
 	}
 	ns := spaces(t)
 	labtest.MustKubectl(t, endpoint, fmt.Sprintf(widgetPolicy, group), "-n", ns, "apply", "-f", "-")
@@ -115,7 +115,7 @@ func TestDuplicateKeys(t *testing.T) {
 		"      containers:", "      imagePullSecrets: [{name: p}, {name: p}]\n      hostAliases: [{ip: 10.0.0.1, hostnames: [a]}, {ip: 10.0.0.1, hostnames: [b]}]\n      containers:").
 		Replace(manifest("Deployment", "web", 1))
 	labtest.MustKubectl(t, endpoint, body, "-n", ns, "create", "-f", "-")
-	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=60s")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	got := labtest.MustKubectl(t, m1.Kubeconfig(), "", "-n", ns, "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].env[*].value} {.spec.template.spec.containers[0].ports[*].name} {.spec.template.spec.hostAliases[*].hostnames[0]}")
 	if got != "2 9 two b" {
 		t.Errorf("the member holds %q", got)

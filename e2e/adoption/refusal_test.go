@@ -60,7 +60,7 @@ func TestRefusedWithDiff(t *testing.T) {
 	samePods(t, m1, ns, running)
 
 	labtest.MustKubectl(t, endpoint, marked, "-n", ns, "apply", "-f", "-")
-	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=60s")
+	labtest.MustKubectl(t, endpoint, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 		if c := condition(ctx, t, ns, "web-deployment", "Adopted"); !strings.Contains(c, "True") {
 			return fmt.Errorf("Adopted: %s", c)

@@ -33,7 +33,7 @@ func TestDeadAggregatedGroup(t *testing.T) {
 	before := documents(t, config)
 	labtest.MustKubectl(t, m1.Kubeconfig(), deadAPIService, "apply", "-f", "-")
 	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), "", "delete", "apiservice", "v1.dead.example.com") })
-	labtest.MustKubectl(t, m1.Kubeconfig(), "", "wait", "--for=condition=Available=false", "apiservice/v1.dead.example.com", "--timeout=30s")
+	labtest.MustKubectl(t, m1.Kubeconfig(), "", "wait", "--for=condition=Available=false", "apiservice/v1.dead.example.com", "--timeout=150s")
 	// Asked for at once instead of when the next look is due.
 	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "label", "cluster", "m1", "looked="+labtest.UniqueName(t, "at"))
 	ns := namespace(t)

@@ -63,7 +63,7 @@ func TestDefinitionIsAdditive(t *testing.T) {
 		}
 		return nil
 	})
-	kubectl(t, "", "delete", "crd", "gears.example.com", "--timeout=60s")
+	kubectl(t, "", "delete", "crd", "gears.example.com", "--timeout=150s")
 	comesTo(t, m1, "", "get", "crd", "gears.example.com", "--ignore-not-found", "-o", "name")
 	comesTo(t, m2, "", "get", "crd", "gears.example.com", "-o", `jsonpath={.metadata.labels.isthmus\.dev/managed}`)
 	if res := in(t, "m2", "", "-n", ns, "get", "gear", "private", "-o", "name"); res.Code != 0 {

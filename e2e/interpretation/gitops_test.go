@@ -62,7 +62,7 @@ func TestGitOps(t *testing.T) {
 			for _, member := range []string{"m1", "m2"} {
 				comesTo(t, world.Member(member).Kubeconfig(), "b", "-n", ns, "get", "configmap", "shop", "-o", "jsonpath={.data.a}")
 			}
-			kubectl(t, "", "-n", ns, "rollout", "status", "deployment/shop", "--timeout=60s")
+			kubectl(t, "", "-n", ns, "rollout", "status", "deployment/shop", "--timeout=150s")
 			rest := atRest(t, ns)
 			if c.only != "" { // a replaced Deployment loses the revision that its controller has written, on any cluster
 				manifest = strings.Join(strings.Split(manifest, "---\n")[:2], "---\n")

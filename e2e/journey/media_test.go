@@ -38,7 +38,7 @@ func TestMediaTypesOfCustomResources(t *testing.T) {
 		t.Cleanup(func() {
 			labtest.Kubectl(t, kubeconfig, "", "delete", "crd", "gadgets.media.example.com", "--wait=false")
 		})
-		labtest.MustKubectl(t, kubeconfig, "", "wait", "--for=condition=Established", "crd/gadgets.media.example.com", "--timeout=30s")
+		labtest.MustKubectl(t, kubeconfig, "", "wait", "--for=condition=Established", "crd/gadgets.media.example.com", "--timeout=150s")
 		labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 			if res := labtest.Kubectl(t, kubeconfig, "", "-n", "default", "get", "gadgets.media.example.com"); res.Code != 0 {
 				return errors.New(res.Err)

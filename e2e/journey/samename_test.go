@@ -178,7 +178,7 @@ func (d *twins) testDescribe(t *testing.T) {
 
 func (d *twins) testDeleteSecond(t *testing.T) {
 	first, second := waitServed(t, d.ns, "db-0"), waitServed(t, d.ns, "db-0.m2")
-	if res := d.kubectl(t, "delete", "pod", "db-0.m2", "--timeout=30s"); res.Code != 0 {
+	if res := d.kubectl(t, "delete", "pod", "db-0.m2", "--timeout=150s"); res.Code != 0 {
 		t.Fatalf("%+v", res)
 	}
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
@@ -258,7 +258,7 @@ func TestSameNodeNames(t *testing.T) {
 	if !unschedulable(world.m2) || unschedulable(world.m1) {
 		t.Fatalf("after cordon %s: m1's is unschedulable %v, m2's %v", target, unschedulable(world.m1), unschedulable(world.m2))
 	}
-	labtest.MustKubectl(t, endpoint, "", "drain", target, "--ignore-daemonsets", "--pod-selector=app=db", "--timeout=50s")
+	labtest.MustKubectl(t, endpoint, "", "drain", target, "--ignore-daemonsets", "--pod-selector=app=db", "--timeout=150s")
 	if again := waitServed(t, ns, "db-0.m2"); again.UID == second.UID || again.Spec.NodeName == target {
 		t.Errorf("after the drain db-0.m2 is on %s with UID %s", again.Spec.NodeName, again.UID)
 	}

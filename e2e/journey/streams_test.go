@@ -82,7 +82,7 @@ func runPod(t *testing.T, kubeconfig, ns, name string) string {
 	t.Helper()
 	labtest.MustKubectl(t, kubeconfig, "", "-n", ns, "run", name, "--image=registry.example.com/web:1",
 		`--overrides={"spec":{"containers":[{"name":"web","image":"registry.example.com/web:1"}]}}`)
-	labtest.MustKubectl(t, kubeconfig, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=50s")
+	labtest.MustKubectl(t, kubeconfig, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=150s")
 	return name
 }
 

@@ -203,7 +203,7 @@ func TestLoopbackSeesTemplatesOnly(t *testing.T) {
 	if _, err := endpoint(t).CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), newClaim("template"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	labtest.MustKubectl(t, admin, "", "delete", "namespace", ns, "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "delete", "namespace", ns, "--timeout=150s")
 	want(t, []string{"own@m1"}, claimNames(t, ns))
 	claim, err := member(t, "m1").CoreV1().PersistentVolumeClaims(ns).Get(t.Context(), "own", metav1.GetOptions{})
 	if err != nil || claim.DeletionTimestamp != nil {

@@ -129,15 +129,15 @@ func TestHistory(t *testing.T) {
 			ns, admin := namespaceEverywhere(t), world.System.Kubeconfig()
 			target := strings.ToLower(kind) + "/db"
 			apply(t, admin, ns, strings.NewReplacer("KIND", kind, "SPEC", spec).Replace(database))
-			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=50s")
+			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=150s")
 			labtest.MustKubectl(t, admin, "", "-n", ns, "set", "image", target, "db=db:2")
-			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=50s")
+			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=150s")
 			checkHistory(t, ns, target, kind, "1", "2")
 			if out := labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "history", target, "--revision=1"); !strings.Contains(out, "db:1") {
 				t.Errorf("revision 1: %s", out)
 			}
 			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "undo", target)
-			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=50s")
+			labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", target, "--timeout=150s")
 			checkHistory(t, ns, target, kind, "2", "3")
 			pods, err := endpoint(t).CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=db"})
 			if err != nil || len(pods.Items) == 0 {

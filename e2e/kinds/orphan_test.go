@@ -74,7 +74,7 @@ func TestDeploymentDeletedAlone(t *testing.T) {
 	ns, admin := namespaceEverywhere(t), world.System.Kubeconfig()
 	manifest := strings.ReplaceAll(ownDeployment, "REPLICAS", "3")
 	apply(t, admin, ns, manifest)
-	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=150s")
 	var before map[types.UID]corev1.Pod
 	labtest.Eventually(t, settled, func(ctx context.Context) (err error) {
 		if before, err = running(ctx, t, ns, "app=own", 3); err != nil {
@@ -96,7 +96,7 @@ func TestDeploymentDeletedAlone(t *testing.T) {
 	}
 	orphan := func() {
 		t.Helper()
-		labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "deployment", "own", "--cascade=orphan", "--timeout=50s")
+		labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "deployment", "own", "--cascade=orphan", "--timeout=150s")
 		for _, name := range []string{"m1", "m2"} {
 			if _, err := member(t, name).AppsV1().Deployments(ns).Get(t.Context(), "own", metav1.GetOptions{}); !isNotFound(err) {
 				t.Errorf("%s keeps the Deployment: %v", name, err)
@@ -106,10 +106,10 @@ func TestDeploymentDeletedAlone(t *testing.T) {
 	}
 	orphan()
 	apply(t, admin, ns, manifest)
-	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=150s")
 	labtest.Eventually(t, settled, func(ctx context.Context) error { return same(ctx, true) })
 	orphan()
-	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "rs", "--all", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "rs", "--all", "--timeout=150s")
 	labtest.Eventually(t, settled, func(ctx context.Context) error {
 		_, err := running(ctx, t, ns, "app=own", 0)
 		return err
@@ -123,7 +123,7 @@ func TestStatefulSetDeletedAlone(t *testing.T) {
 	ns, admin := namespaceEverywhere(t), world.System.Kubeconfig()
 	manifest := strings.NewReplacer("KIND", "StatefulSet", "SPEC", "serviceName: db\n  replicas: 2").Replace(database)
 	apply(t, admin, ns, manifest)
-	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "statefulset/db", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "statefulset/db", "--timeout=150s")
 	var before map[types.UID]corev1.Pod
 	labtest.Eventually(t, settled, func(ctx context.Context) (err error) {
 		before, err = running(ctx, t, ns, "app=db", 2)
@@ -149,10 +149,10 @@ func TestStatefulSetDeletedAlone(t *testing.T) {
 		}
 		return nil
 	}
-	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "statefulset", "db", "--cascade=orphan", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "statefulset", "db", "--cascade=orphan", "--timeout=150s")
 	labtest.Eventually(t, settled, func(ctx context.Context) error { return owners(ctx, "") })
 	apply(t, admin, ns, manifest)
-	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "statefulset/db", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "statefulset/db", "--timeout=150s")
 	created, err := endpoint(t).AppsV1().StatefulSets(ns).Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -179,6 +179,6 @@ func TestJobDeletedAlone(t *testing.T) {
 		})
 	}
 	only(true)
-	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "job", "once", "--cascade=orphan", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "job", "once", "--cascade=orphan", "--timeout=150s")
 	only(false)
 }

@@ -38,7 +38,7 @@ func TestUnmanagedNamesakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		uids[name] = string(d.UID)
-		labtest.MustKubectl(t, world.Member(name).Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=50s")
+		labtest.MustKubectl(t, world.Member(name).Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/own", "--timeout=150s")
 	}
 	for name, want := range map[string]string{"own": "own m1 1/1 1 1", "own.m2": "own.m2 m2 2/2 2 2"} {
 		got := strings.Join(strings.Fields(labtest.MustKubectl(t, admin, "", "-n", ns, "get", "deployment", name, "--no-headers")), " ")

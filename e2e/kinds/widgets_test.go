@@ -143,10 +143,10 @@ func definitionGoesAndComes(t *testing.T, ns string) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	labtest.MustKubectl(t, m2, "", "delete", "crd", "widgets.example.com", "--timeout=50s")
+	labtest.MustKubectl(t, m2, "", "delete", "crd", "widgets.example.com", "--timeout=150s")
 	served("widget.example.com/near")
 	apply(t, m2, "", widgetDefinition)
-	labtest.MustKubectl(t, m2, "", "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=30s")
+	labtest.MustKubectl(t, m2, "", "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=150s")
 	apply(t, m2, ns, of("far"))
 	served(both)
 	var seen []string

@@ -92,7 +92,7 @@ func TestDeletionByIntentOnly(t *testing.T) {
 // intentDeletes: what is deleted through the endpoint goes in the members.
 func intentDeletes(t *testing.T, ns string, members []*lab.Member, logs []labtest.AuditLog) {
 	admin := world.System.Kubeconfig()
-	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=30s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "deployment/web", "configmap/settings", "--timeout=150s")
 	for i, m := range members {
 		labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
 			if _, err := labtest.Client(t, m).AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -178,7 +178,7 @@ func unmanagedIsLeft(t *testing.T, ns string) {
 	if after.UID != before.UID || after.Generation != before.Generation || after.Labels["whose"] != "member" || after.Labels["isthmus.dev/managed"] != "" {
 		t.Errorf("the member's own Deployment became %v (UID %s, generation %d)", after.Labels, after.UID, after.Generation)
 	}
-	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "delete", "deployment/plain", "--timeout=30s")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "delete", "deployment/plain", "--timeout=150s")
 	time.Sleep(3 * time.Second)
 	if _, err := m1.Get(t.Context(), "plain", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the template is deleted the member's own Deployment: %v", err)

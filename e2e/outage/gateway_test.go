@@ -102,7 +102,7 @@ func gatewayVerbs(t *testing.T, ns string) {
 	}
 	runPod(t, world.m2, ns, "victim")
 	s.await(t, within(5*time.Second), "ADDED victim", eventOf("ADDED", "victim"))
-	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "pod", "victim", "--timeout=30s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "delete", "pod", "victim", "--timeout=150s")
 	s.await(t, within(5*time.Second), "DELETED victim", eventOf("DELETED", "victim"))
 }
 

@@ -262,7 +262,7 @@ func uidsIn(t testing.TB, ns string) []string {
 func aliveMemberLeaves(t *testing.T, full string, before []string) {
 	ns := endpointNamespace(t, "leave")
 	labtest.MustKubectl(t, world.System.Kubeconfig(), onM3, "-n", ns, "apply", "-f", "-")
-	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	managed := uidsIn(t, ns)
 	if len(managed) != 3 {
 		t.Fatalf("m3 runs %d Pods of the Deployment, want 3", len(managed))

@@ -29,10 +29,10 @@ func TestOneReplicaSetPerRevision(t *testing.T) {
 	kubectl(t, divided(1, 1, 1), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(3, "{maxSurge: 3, maxUnavailable: 0}"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "patch", "deployment/web", "-p", `{"spec":{"revisionHistoryLimit":1}}`)
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	for i := range 2 {
 		kubectl(t, "", "-n", ns, "set", "image", "deployment/web", fmt.Sprintf("web=registry.example.com/web:%d", i+2))
-		kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+		kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	}
 	client := labtest.Client(t, world.System)
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
@@ -276,7 +276,7 @@ func TestStatusWritesAreFew(t *testing.T) {
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, divided(1, 1, 1), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(3, "{maxSurge: 3, maxUnavailable: 0}"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	time.Sleep(3 * time.Second)
 	templates := labtest.Client(t, world.System).AppsV1().Deployments(ns)
 	before, err := templates.Get(t.Context(), "web", metav1.GetOptions{})
@@ -330,7 +330,7 @@ func TestUnreachableMemberLeavesTheGate(t *testing.T) {
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, divided(1, 1, 1), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(6, "{maxSurge: 3, maxUnavailable: 3}"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	failing := beforeTheFreeze(t)
 	m3 := world.Member("m3")
 	if err := m3.Freeze(); err != nil {

@@ -27,7 +27,7 @@ func beforeTheFreeze(t *testing.T) (ns string) {
 	}
 	runsIn(t, ns, "leaves", "m2=2 m3=2")
 	runsIn(t, ns, "near", "m1=4")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/leaves", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/leaves", "--timeout=150s")
 	return ns
 }
 
@@ -35,7 +35,7 @@ func beforeTheFreeze(t *testing.T) (ns string) {
 // failover moves what it may.
 func duringTheFreeze(t *testing.T, ns string) {
 	t.Helper()
-	kubectl(t, "", "-n", ns, "delete", "deployment", "near", "--timeout=15s")
+	kubectl(t, "", "-n", ns, "delete", "deployment", "near", "--timeout=150s")
 	labtest.Eventually(t, 2*time.Minute, func(ctx context.Context) error {
 		d, err := members(t)["m2"].AppsV1().Deployments(ns).Get(ctx, "leaves", getNow)
 		if err == nil && (*d.Spec.Replicas != 4 || d.Status.AvailableReplicas != 4) {

@@ -113,7 +113,7 @@ func TestSelectorsOfJobs(t *testing.T) {
 		}
 		return err
 	})
-	kubectl(t, "", "-n", ns, "delete", "job", "generated", "--timeout=40s")
+	kubectl(t, "", "-n", ns, "delete", "job", "generated", "--timeout=150s")
 	labtest.Eventually(t, 40*time.Second, func(ctx context.Context) error {
 		n, err := pods(ctx)
 		if err == nil && n > 0 {

@@ -145,7 +145,7 @@ func TestInjectedContainers(t *testing.T) {
 		func(names string) bool { return strings.Contains(names, "proxy") })
 	kubectl(t, policyOver("  placement: {clusterAffinity: {clusterNames: [m1]}}\n"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("web", "", "10m", 2), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	const path = `{range .spec.template.spec.containers[?(@.name=="web")]}{.image} {.env[*].name} {end}{.spec.template.spec.containers[?(@.name=="proxy")].image} {.metadata.generation}`
 	inM1 := func() string {
 		return labtest.MustKubectl(t, m1.Kubeconfig(), "", "-n", ns, "get", "deployment", "web", "-o", "jsonpath="+path)
@@ -155,7 +155,7 @@ func TestInjectedContainers(t *testing.T) {
 	}
 	log := labtest.MemberAudit(t, m1)
 	kubectl(t, "", "-n", ns, "set", "image", "deployment/web", "web=registry.example.com/web:2")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	time.Sleep(5 * time.Second) // a fight would go on
 	if got := inM1(); got != "registry.example.com/web:2 INJECTED registry.example.com/proxy:1 2" {
 		t.Errorf("after one change of the image m1 has %q", got)

@@ -33,7 +33,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	labtest.MustKubectl(t, m3, "", "-n", ns, "create", "deployment", "own", "--image=registry.example.com/own:1")
 	t.Cleanup(func() { labtest.Kubectl(t, m3, "", "delete", "namespace", ns, "--wait=false") })
 
-	kubectl(t, "", "delete", "namespace", ns, "--timeout=55s")
+	kubectl(t, "", "delete", "namespace", ns, "--timeout=150s")
 	direct := members(t)
 	for _, name := range []string{"m1", "m2"} {
 		if _, err := direct[name].CoreV1().Namespaces().Get(t.Context(), ns, getNow); !apierrors.IsNotFound(err) {

@@ -94,12 +94,12 @@ func TestDeletionThatLeavesCopies(t *testing.T) {
 	direct := members(t)
 	kubectl(t, policyOver("  preserveResourcesOnDeletion: true\n  placement: {clusterAffinity: {clusterNames: [m1]}}\n"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("stays", "", "10m", 1), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/stays", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/stays", "--timeout=150s")
 	podsOf := func() string {
 		return labtest.MustKubectl(t, world.Member("m1").Kubeconfig(), "", "-n", ns, "get", "pods", "-l", "app=stays", "-o", "jsonpath={.items[*].metadata.uid}")
 	}
 	before := podsOf()
-	kubectl(t, "", "-n", ns, "delete", "deployment", "stays", "--timeout=30s")
+	kubectl(t, "", "-n", ns, "delete", "deployment", "stays", "--timeout=150s")
 	labtest.Eventually(t, 30*time.Second, func(ctx context.Context) error {
 		d, err := direct["m1"].AppsV1().Deployments(ns).Get(ctx, "stays", getNow)
 		if err != nil {
@@ -127,7 +127,7 @@ func TestCopyThatIsGoneIsNotCounted(t *testing.T) {
 	const placement = "  placement: {clusterAffinity: {clusterNames: [m1, m2]}}\n"
 	kubectl(t, policyOver(placement), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("web", "", "10m", 1), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	eventually(t, ns, "deployment/web", "{.status.readyReplicas}", "2")
 	kubectl(t, policyOver("  preserveResourcesOnDeletion: true\n  suspension: {dispatchingOnClusters: {clusterNames: [m2]}}\n"+placement), "-n", ns, "apply", "-f", "-")
 	eventually(t, ns, "resourcebinding/web-deployment", "{.spec.suspension.dispatchingOnClusters.clusterNames[0]}", "m2")
@@ -136,7 +136,7 @@ func TestCopyThatIsGoneIsNotCounted(t *testing.T) {
 	}
 	eventually(t, ns, "deployment/web", "{.status.readyReplicas}/{.status.replicas}", "1/1")
 	eventually(t, ns, "resourcebinding/web-deployment", `{.status.conditions[?(@.type=="FullyApplied")].message}`, "m2: dispatching is suspended")
-	kubectl(t, "", "-n", ns, "delete", "deployment", "web", "--timeout=30s")
+	kubectl(t, "", "-n", ns, "delete", "deployment", "web", "--timeout=150s")
 	if d, err := members(t)["m1"].AppsV1().Deployments(ns).Get(t.Context(), "web", getNow); err != nil || d.DeletionTimestamp != nil {
 		t.Errorf("the copy in m1 did not stay: %v", err)
 	}

@@ -151,7 +151,7 @@ func TestAggregatedAndRoom(t *testing.T) {
 	}
 	kubectl(t, "", "-n", ns, "set", "resources", "deployment/large", "--requests=cpu=10m")
 	eventually(t, ns, "resourcebinding/large-deployment", reasonPath, "Success")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/large", "--timeout=40s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/large", "--timeout=150s")
 }
 
 // Spread over regions, and over a label of the clusters.
@@ -193,7 +193,7 @@ func TestLazyActivation(t *testing.T) {
 	kubectl(t, lazy("m1"), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("web", "", "10m", 1), "-n", ns, "apply", "-f", "-")
 	runsIn(t, ns, "web", "m1=1")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=40s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	before := get(t, ns, "resourcebinding/web-deployment", "{.metadata.generation}")
 	kubectl(t, lazy("m2"), "-n", ns, "apply", "-f", "-")
 	// Another Deployment of the policy is placed by its new words: they are known.
@@ -473,7 +473,7 @@ spec:
 		t.Errorf("nothing says why alone does not leave: %q", why)
 	}
 	kubectl(t, app("later", "", "10m", 4), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/later", "--timeout=40s")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/later", "--timeout=150s")
 	if got := get(t, ns, "resourcebinding/later-deployment", targetsPath); strings.Contains(got, "m3") {
 		t.Errorf("new replicas go to the tainted cluster: %s", got)
 	}

@@ -24,7 +24,7 @@ func TestRolloutBudgetOverClusters(t *testing.T) {
 	generation := get(t, ns, "deployment/web", "{.metadata.generation}")
 	written, conflicts := statusWrites(t)
 	began := time.Now()
-	out := kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=55s")
+	out := kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	took := time.Since(began)
 	if err := o.soon(time.Second, func() error { return o.all(map[string]int32{"m1": 2, "m2": 2, "m3": 2}) }); err != nil {
 		t.Errorf("kubectl says the rollout has ended: %v", err)

@@ -46,7 +46,7 @@ func runIn(t testing.TB, ns, name, cluster string) {
 		}
 		return nil
 	})
-	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=150s")
 }
 
 type failed string

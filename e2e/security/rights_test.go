@@ -235,7 +235,7 @@ func useIdentityForUsers(t *testing.T) {
 func TestUpgradesNeedCreate(t *testing.T) {
 	admin, ns, user := world.System.Kubeconfig(), labtest.Namespace(t, world.System.Kubeconfig()), labtest.UniqueName(t, "reader")
 	labtest.MustKubectl(t, admin, `{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {isthmus.dev/cluster: m1}}, spec: {containers: [{name: c, image: c}]}}`, "-n", ns, "apply", "-f", "-")
-	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "wait", "pod/p", "--for=condition=Ready", "--timeout=150s")
 	labtest.MustKubectl(t, admin, "", "create", "clusterrole", user, "--verb=get", "--resource=pods,pods/exec,clusters.cluster.karmada.io/proxy")
 	labtest.MustKubectl(t, admin, "", "create", "clusterrolebinding", user, "--clusterrole="+user, "--user="+user)
 	t.Cleanup(func() {

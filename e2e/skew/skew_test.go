@@ -95,7 +95,7 @@ func TestVersions(t *testing.T) {
 func TestDeployment(t *testing.T) {
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, ns, "", "create", "deployment", "web", "--image=registry.example.com/web:1", "--replicas=8")
-	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
+	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=150s")
 	client := labtest.Client(t, world.System)
 	list, err := client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -124,7 +124,7 @@ func TestDeployment(t *testing.T) {
 		kubectl(t, ns, "", "annotate", "pod", p.Name, "seen=yes")
 		kubectl(t, ns, "", "label", "pod", p.Name, "seen=yes")
 		kubectl(t, ns, "", "debug", p.Name, "--image=registry.example.com/debug:1", "-c", "debugger", "--", "true")
-		kubectl(t, ns, "", "delete", "pod", p.Name, "--timeout=30s")
+		kubectl(t, ns, "", "delete", "pod", p.Name, "--timeout=150s")
 		deleted(t, events, p)
 	}
 	for name := range clusters() {
@@ -133,9 +133,9 @@ func TestDeployment(t *testing.T) {
 		}
 	}
 	kubectl(t, ns, "", "set", "image", "deployment/web", "*=registry.example.com/web:2")
-	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
+	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=150s")
 	kubectl(t, ns, "", "rollout", "undo", "deployment/web")
-	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=50s")
+	kubectl(t, ns, "", "rollout", "status", "deployment/web", "--timeout=150s")
 	if out := kubectl(t, ns, "", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"); strings.Count(out, "web:1") != 8 {
 		t.Errorf("after the rollback: %s", out)
 	}
@@ -230,9 +230,9 @@ spec: {podSelector: {}}
 func TestKinds(t *testing.T) {
 	ns := labtest.Namespace(t, world.System.Kubeconfig())
 	kubectl(t, ns, manyKinds, "apply", "-f", "-")
-	kubectl(t, ns, "", "rollout", "status", "daemonset/agent", "--timeout=50s")
-	kubectl(t, ns, "", "rollout", "status", "statefulset/store", "--timeout=50s")
-	kubectl(t, ns, "", "wait", "--for=condition=Complete", "job/migrate", "--timeout=50s")
+	kubectl(t, ns, "", "rollout", "status", "daemonset/agent", "--timeout=150s")
+	kubectl(t, ns, "", "rollout", "status", "statefulset/store", "--timeout=150s")
+	kubectl(t, ns, "", "wait", "--for=condition=Complete", "job/migrate", "--timeout=150s")
 	labtest.Eventually(t, time.Minute, func(context.Context) error {
 		for name := range clusters() {
 			res := labtest.Kubectl(t, world.Member(name).Kubeconfig(), "", "-n", ns, "get", "daemonset/agent", "service/store", "ingress/store", "pdb/agent",
@@ -293,7 +293,7 @@ func TestNewestFieldsAndDuplicateKeys(t *testing.T) {
 	kubectl(t, ns, driver, "apply", "-f", "-")
 	t.Cleanup(func() { labtest.Kubectl(t, world.System.Kubeconfig(), driver, "delete", "-f", "-", "--wait=false") })
 	kubectl(t, ns, duplicateKeys, "create", "-f", "-")
-	kubectl(t, ns, "", "rollout", "status", "deployment/twice", "--timeout=50s")
+	kubectl(t, ns, "", "rollout", "status", "deployment/twice", "--timeout=150s")
 	labtest.Eventually(t, time.Minute, func(context.Context) error {
 		for name, version := range clusters() {
 			got := labtest.Kubectl(t, world.Member(name).Kubeconfig(), "", "get", "csidriver", ns+".example.com", "-o", "jsonpath={.spec.tokenRequests[0].audience} {.spec.serviceAccountTokenInSecrets}")

@@ -244,13 +244,13 @@ func TestBreakerDrills(t *testing.T) {
 		f.recovers(t)
 	})
 	t.Run("a deleted policy", func(t *testing.T) {
-		kubectl(t, "", "-n", f.ns, "delete", "propagationpolicy", "fleet", "--timeout=30s")
+		kubectl(t, "", "-n", f.ns, "delete", "propagationpolicy", "fleet", "--timeout=150s")
 		f.holds(t)
 		kubectl(t, drillPolicy, "-n", f.ns, "apply", "-f", "-")
 		f.recovers(t)
 	})
 	t.Run("ordinary work", func(t *testing.T) {
-		kubectl(t, "", "-n", f.ns, "delete", "deployment", "web-000", "--timeout=60s")
+		kubectl(t, "", "-n", f.ns, "delete", "deployment", "web-000", "--timeout=150s")
 		kubectl(t, deployment("web-000", 10), "-n", f.ns, "apply", "-f", "-")
 		f.recovers(t)
 	})
@@ -353,6 +353,6 @@ func TestBreakerCRD(t *testing.T) {
 		if marked != "" {
 			t.Errorf("released objects in %s still carry our marks: %s", m.Name(), marked)
 		}
-		labtest.MustKubectl(t, m.Kubeconfig(), "", "delete", "crd", "widgets.drill.example.com", "--timeout=60s")
+		labtest.MustKubectl(t, m.Kubeconfig(), "", "delete", "crd", "widgets.drill.example.com", "--timeout=150s")
 	}
 }

@@ -60,7 +60,7 @@ func TestHoldOnCopy(t *testing.T) {
 	// The template goes, the held copy stays until the hold is lifted.
 	labtest.MustKubectl(t, m1.Kubeconfig(), "", "-n", ns, "annotate", "deployment/web", "isthmus.dev/hold=incident")
 	time.Sleep(time.Second)
-	kubectl(t, "", "-n", ns, "delete", "deployment/web", "--timeout=60s")
+	kubectl(t, "", "-n", ns, "delete", "deployment/web", "--timeout=150s")
 	labtest.Eventually(t, within(30*time.Second), func(ctx context.Context) error {
 		_, err := getDeployment(ctx, t, m2, ns, "web")
 		if !apierrors.IsNotFound(err) {

@@ -193,8 +193,8 @@ func TestMembersGoOn(t *testing.T) {
 	}
 	stop(t, true)
 	for _, m := range members() {
-		labtest.MustKubectl(t, m.Kubeconfig(), "", "-n", ns, "delete", "pods", "-l", "app=web", "--timeout=60s")
-		labtest.MustKubectl(t, m.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=60s")
+		labtest.MustKubectl(t, m.Kubeconfig(), "", "-n", ns, "delete", "pods", "-l", "app=web", "--timeout=150s")
+		labtest.MustKubectl(t, m.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	}
 	restart(t)
 	for _, m := range members() {

@@ -56,7 +56,7 @@ func TestRestore(t *testing.T) {
 	stopChurn := churn(t, ns)
 	kubectl(t, deployment("late", 2), "-n", ns, "apply", "-f", "-")
 	kubectl(t, "", "-n", ns, "scale", "deployment/steady", "--replicas=3")
-	kubectl(t, "", "-n", ns, "delete", "deployment/doomed", "--timeout=60s")
+	kubectl(t, "", "-n", ns, "delete", "deployment/doomed", "--timeout=150s")
 	for _, m := range members() {
 		awaitReplicas(t, m, ns, "late", 2)
 		awaitReplicas(t, m, ns, "steady", 3)

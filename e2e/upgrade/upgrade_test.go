@@ -162,7 +162,7 @@ func TestUpgradeUnderInformers(t *testing.T) {
 	ns := labtest.UniqueName(t, "upgrade") // it ends with the clusters
 	labtest.MustKubectl(t, admin, "", "create", "namespace", ns)
 	labtest.MustKubectl(t, admin, workload, "-n", ns, "apply", "-f", "-")
-	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=50s")
+	labtest.MustKubectl(t, admin, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	w := watchPods(t, old, ns)
 	labtest.Eventually(t, 20*time.Second, func(ctx context.Context) error { return w.agrees(ctx, t, ns, members...) })
 	living, err := held(t.Context(), t, ns, members...)
@@ -200,7 +200,7 @@ func TestUpgradeUnderInformers(t *testing.T) {
 		}
 	}
 	labtest.MustKubectl(t, system.Kubeconfig(), "", "-n", ns, "scale", "deployment/web", "--replicas=8")
-	labtest.MustKubectl(t, system.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=50s")
+	labtest.MustKubectl(t, system.Kubeconfig(), "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=150s")
 	labtest.Eventually(t, 20*time.Second, func(ctx context.Context) error {
 		if err := w.agrees(ctx, t, ns, members...); err != nil {
 			return err
