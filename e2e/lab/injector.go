@@ -47,10 +47,13 @@ const (
 	Repeat
 	// RepeatEvents: every event of a watch comes twice.
 	RepeatEvents
+	// Silence: the answer begins as that of a watch does, and nothing comes; the
+	// connection is well.
+	Silence
 )
 
 func (i Injection) String() string {
-	return [...]string{"pass", "refuse", "lose the request", "lose the answer", "cut the answer", "repeat", "repeat events"}[i]
+	return [...]string{"pass", "refuse", "lose the request", "lose the answer", "cut the answer", "repeat", "repeat events", "silence"}[i]
 }
 
 // Fault says what happens, with its details.
@@ -187,6 +190,11 @@ func (i *Injector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case RepeatEvents:
 		r.Header.Set("Accept-Encoding", "identity") // lines are read
 		i.relay.ServeHTTP(&doubler{ResponseWriter: w}, r)
+	case Silence:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	}
 }
 

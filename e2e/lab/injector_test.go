@@ -3,6 +3,7 @@ package lab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,6 +115,19 @@ func TestInjectorRepeatsEvents(t *testing.T) {
 	}
 	if want := `{"event":0} {"event":0} {"event":1} {"event":1} {"event":2} {"event":2}`; strings.Join(lines, " ") != want {
 		t.Errorf("events %v", lines)
+	}
+}
+
+// A silent answer has begun, and lasts until its client goes.
+func TestInjectorIsSilent(t *testing.T) {
+	plain := &plainServer{}
+	i := injectorBefore(t, plain)
+	i.Set(func(*http.Request) Fault { return Fault{Injection: Silence} })
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	code, body, err := post(ctx, i, "/watch")
+	if code != http.StatusOK || body != "" || !errors.Is(err, context.DeadlineExceeded) || plain.delivered() != 0 {
+		t.Errorf("%d %q (%v), delivered %d times", code, body, err, plain.delivered())
 	}
 }
 

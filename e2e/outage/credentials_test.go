@@ -32,6 +32,12 @@ const shortLifetime = 10 * time.Minute // the least that a kube-apiserver grants
 // joinM3 makes m3 a member until the end of the test.
 func joinM3(t testing.TB, flags ...string) {
 	t.Helper()
+	joinM3By(t, world.m3.Kubeconfig(), flags...)
+}
+
+// joinM3By joins m3 as a kubeconfig reaches it.
+func joinM3By(t testing.TB, kubeconfig string, flags ...string) {
+	t.Helper()
 	t.Cleanup(func() {
 		if res := labtest.Kubectl(t, world.System.Kubeconfig(), "", "get", "cluster", "m3"); strings.Contains(res.Err, "not found") {
 			return
@@ -51,7 +57,7 @@ func joinM3(t testing.TB, flags ...string) {
 		}
 		return nil
 	})
-	command(t, append([]string{"join", "m3", "--member-kubeconfig", world.m3.Kubeconfig()}, flags...)...)
+	command(t, append([]string{"join", "m3", "--member-kubeconfig", kubeconfig}, flags...)...)
 }
 
 // Credentials of a member are as weak and short-lived as promised, renewed in

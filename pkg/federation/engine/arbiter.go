@@ -289,7 +289,7 @@ func (e *Engine) clusterOf(m *member, key marks.Key, t *template, d *decision, t
 	rolloutOf(&c, there, last)
 	c.Closed = c.Closed || there.held || d.isSuspended(m.name) || t.Annotations[marks.Hold] != ""
 	c.Outdated = wanted && last.rolling == nil && r.starts(there, last)
-	c.Autoscaled = c.Target > 0 && replicas.InCharge(e.scalers(key, m), d.replicas, there.replicas, r.fixed)
+	c.Autoscaled = c.Target > 0 && e.scaled(key, m, d.replicas, there.replicas, r.fixed)
 	return c, true
 }
 

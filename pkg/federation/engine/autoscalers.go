@@ -95,7 +95,7 @@ func (m *member) watchScalersLocked(ctx context.Context) {
 	if m.scalers != nil {
 		return
 	}
-	w := &copyWatch{informer: newInformer(m.client, autoscalers, nil)}
+	w := &copyWatch{informer: m.newInformer(m.client.Resource(autoscalers), nil)}
 	notify := func(obj any) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
@@ -110,7 +110,9 @@ func (m *member) watchScalersLocked(ctx context.Context) {
 	err := errors.Join(addErr, w.informer.SetTransform(recordScaler),
 		w.informer.AddIndexers(cache.Indexers{byTarget: indexByTarget}),
 		w.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-			w.setProblem(err.Error())
+			if w.failed(err) {
+				m.scalersKnown()
+			}
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}))
 	if err != nil {
@@ -119,6 +121,11 @@ func (m *member) watchScalersLocked(ctx context.Context) {
 	}
 	m.scalers = w
 	m.wg.Go(func() { w.informer.Run(m.ctx.Done()) })
+	m.wg.Go(func() {
+		if cacheFilled(m.ctx, w.informer) {
+			m.scalersKnown()
+		}
+	})
 }
 
 // knowsScalers: the autoscalers of the member are known, or cannot be.
@@ -126,7 +133,36 @@ func (m *member) knowsScalers() bool {
 	m.mu.RLock()
 	w := m.scalers
 	m.mu.RUnlock()
-	return w == nil || w.informer.HasSynced() || w.whyNot() != ""
+	return w == nil || w.settled()
+}
+
+// scalersKnown looks again at what has waited for it.
+func (m *member) scalersKnown() {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for key, a := range m.applied {
+		if a.unsure {
+			m.queue.Add(key)
+		}
+	}
+}
+
+// noteUnsure has a copy looked at again when the autoscalers come to be known:
+// until then its replicas may be those of one, and stay.
+func (m *member) noteUnsure(key marks.Key) {
+	known := m.knowsScalers()
+	m.change(key, func(a *applied) { a.unsure = !known })
+	if !known && m.knowsScalers() {
+		m.queue.Add(key) // between the two
+	}
+}
+
+// scaled says whether the replicas of a copy are an autoscaler's, or may be.
+func (e *Engine) scaled(key marks.Key, m *member, template, present int32, fixed bool) bool {
+	if !m.knowsScalers() {
+		return replicas.MayBeInCharge(template, fixed)
+	}
+	return replicas.InCharge(e.scalers(key, m), template, present, fixed)
 }
 
 // scalers are the autoscalers that act on a workload in a member, or are about

@@ -20,6 +20,7 @@ import (
 
 	clusterv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/cluster/v1alpha1"
 	"github.com/isthmus-dev/isthmus/pkg/federation/breaker"
+	"github.com/isthmus-dev/isthmus/pkg/federation/watchdog"
 )
 
 // Member is a joined cluster as the engine needs it.
@@ -84,6 +85,8 @@ type Config struct {
 	TemplateWorkers, MemberWorkers int
 	// RequestTimeout bounds a single request to a member.
 	RequestTimeout time.Duration
+	// Patience bounds how long a member's lists and watches may be silent.
+	Patience watchdog.Limits
 }
 
 func (c *Config) complete() error {
@@ -94,6 +97,7 @@ func (c *Config) complete() error {
 	setDefault(&c.Grace, 40*time.Second)
 	setDefault(&c.StatusInterval, 10*time.Second)
 	setDefault(&c.RequestTimeout, 15*time.Second)
+	setDefault(&c.Patience, watchdog.Default())
 	setDefault(&c.TemplateWorkers, 8)
 	setDefault(&c.MemberWorkers, 4)
 	return nil

@@ -54,7 +54,7 @@ func (m *member) watchRevisionsLocked(ctx context.Context) {
 	if m.revision != nil {
 		return
 	}
-	m.revision = newInformer(m.client, replicaSets, nil)
+	m.revision = m.newInformer(m.client.Resource(replicaSets), nil)
 	notify := func(obj any) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj

@@ -355,16 +355,21 @@ func (e *Engine) retryKinds(ctx context.Context, wg *sync.WaitGroup) {
 }
 
 func newInformer(client dynamic.Interface, gvr schema.GroupVersionResource, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return newInformerOf(client, client.Resource(gvr), tweak)
+	return informerFor(client, listWatch(client.Resource(gvr), tweak))
 }
 
-func newInformerOf(client dynamic.Interface, res dynamic.ResourceInterface, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+func informerFor(client dynamic.Interface, lw *cache.ListWatch) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func listWatch(res dynamic.ResourceInterface, tweak func(*metav1.ListOptions)) *cache.ListWatch {
 	set := func(o *metav1.ListOptions) {
 		if tweak != nil {
 			tweak(o)
 		}
 	}
-	lw := &cache.ListWatch{
+	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			set(&o)
 			return res.List(ctx, o)
@@ -374,8 +379,6 @@ func newInformerOf(client dynamic.Interface, res dynamic.ResourceInterface, twea
 			return res.Watch(ctx, o)
 		},
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
 func (e *Engine) kindOf(gk schema.GroupKind) *kindWatch {

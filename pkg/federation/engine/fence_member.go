@@ -169,7 +169,7 @@ func (m *member) createNamespace(ctx context.Context) error {
 
 // watchFence looks for marks that are not ours.
 func (m *member) watchFence(ctx context.Context) {
-	informer := newInformerOf(m.client, m.marks(), func(o *metav1.ListOptions) {
+	informer := m.newInformer(m.marks(), func(o *metav1.ListOptions) {
 		o.FieldSelector = "metadata.name=" + FenceName
 	})
 	seen := func(obj any) {

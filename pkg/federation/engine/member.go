@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
+	"github.com/isthmus-dev/isthmus/pkg/federation/watchdog"
 )
 
 // member is one connection to a cluster: its client, its caches of copies, its
@@ -57,12 +58,26 @@ type copyWatch struct {
 	stop     context.CancelFunc
 	mu       sync.Mutex
 	problem  string // why it does not fill
+	hopeless bool   // it cannot: there is nothing to list, or not for us
 }
 
-func (w *copyWatch) setProblem(s string) {
+// failed keeps why it does not fill, and reports whether that is the member's
+// last word: silence and broken connections are none.
+func (w *copyWatch) failed(err error) (hopeless bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.problem = s
+	w.problem, w.hopeless = err.Error(), apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
+	return w.hopeless
+}
+
+// settled: it is full, or will never be.
+func (w *copyWatch) settled() bool {
+	if w.informer.HasSynced() {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hopeless
 }
 
 func (w *copyWatch) whyNot() string {
@@ -97,6 +112,7 @@ type applied struct {
 	unreported *unreported
 	turn       bool // the content waits for its turn
 	pends      bool // the arbiter has not granted all yet
+	unsure     bool // replicas wait until the autoscalers are known
 	// interpreted is what the copy's status was taken for last.
 	interpreted *interpreted
 }
@@ -295,9 +311,18 @@ func (m *member) watch(ctx context.Context, k kind) {
 	}
 }
 
+// newInformer follows something in the member, however silent it gets.
+func (m *member) newInformer(res dynamic.ResourceInterface, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	silent := func(err error) {
+		silences.WithLabelValues(m.name).Inc()
+		klog.FromContext(m.ctx).Info("A list or watch is given up and begun anew", "err", err)
+	}
+	return informerFor(m.client, watchdog.Guard(listWatch(res, tweak), m.engine.cfg.Patience, silent))
+}
+
 // newWatch makes the cache of a kind's copies; the caller runs it.
 func (m *member) newWatch(k kind) (*copyWatch, error) {
-	w := &copyWatch{informer: newInformer(m.client, k.gvr(), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
+	w := &copyWatch{informer: m.newInformer(m.client.Resource(k.gvr()), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
 	w.ctx, w.stop = context.WithCancel(m.ctx)
 	changed := func(old, obj any) { m.copyChanged(k, old, obj) }
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -308,7 +333,7 @@ func (m *member) newWatch(k kind) (*copyWatch, error) {
 	return w, errors.Join(err,
 		w.informer.SetTransform(m.transformCopy(k.GroupVersionKind)),
 		w.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-			w.setProblem(err.Error())
+			w.failed(err)
 			if !apierrors.IsNotFound(err) {
 				cache.DefaultWatchErrorHandler(ctx, r, err)
 			}

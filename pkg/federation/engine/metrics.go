@@ -17,6 +17,7 @@ var (
 	orphaned = gauge("orphans", "Copies without a template that are left alone, by cluster.", "cluster")
 	held     = gauge("held", "Copies that are left alone because of isthmus.dev/hold, by cluster.", "cluster")
 	fenced   = gauge("fenced", "1 while the engine refuses to write to the cluster because of its fence.", "cluster")
+	silences = counter("silences_total", "Lists and watches of a member that were given up because nothing came, by cluster.", "cluster")
 	writes   = counter("control_plane_writes_total", "Writes to the control plane, by what is written.", "object")
 )
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -167,10 +166,7 @@ func (m *member) newest(key marks.Key) (*copyRecord, applied) {
 // applyInTurn writes what the arbiter grants of a copy with replicas. content
 // says that there is something to write; contested that there is, but not now.
 func (m *member) applyInTurn(ctx context.Context, key marks.Key, t *template, d *decision, r *rendered, there *copyRecord, content, contested bool) error {
-	if !m.knowsScalers() {
-		m.queue.AddAfter(key, 500*time.Millisecond)
-		return nil
-	}
+	m.noteUnsure(key)
 	if content {
 		if err := m.permit(ctx, d.evidence(t)); err != nil {
 			return m.failed(ctx, key, t, err)

@@ -82,6 +82,12 @@ func InCharge(scalers []Autoscaler, template, present int32, fixed bool) bool {
 	return false
 }
 
+// MayBeInCharge is InCharge where nobody knows yet which autoscalers there are:
+// what could be set by one stays as it is.
+func MayBeInCharge(template int32, fixed bool) bool {
+	return !fixed && template != 0
+}
+
 // Wanted is the number to place for a workload with this autoscaler: its own,
 // brought within the bounds. Zero is switched off, and stays so.
 func Wanted(replicas int32, scalers []Autoscaler) int32 {
