@@ -38,15 +38,7 @@ const settles = 3 * time.Minute
 // is changed arrives there all the same. While nobody knows its autoscalers, the
 // replicas in it stay as they are, and nothing else waits.
 func TestSilentWatches(t *testing.T) {
-	injector, err := lab.NewInjector(world.m3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(injector.Close)
-	kubeconfig, err := injector.Kubeconfig(t.Context(), world.m3, injector.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	injector, kubeconfig := beforeM3(t)
 	injector.Set(func(r *http.Request) lab.Fault {
 		switch {
 		case !strings.HasPrefix(r.UserAgent(), "isthmus-engine"):
@@ -90,6 +82,21 @@ func TestSilentWatches(t *testing.T) {
 	begin = time.Now()
 	awaitDeployment(t, ns, "registry.example.com/web:2", 3)
 	t.Logf("without the autoscaler the replicas are the template's after %s", time.Since(begin).Round(time.Second))
+}
+
+// beforeM3 puts an injector before m3; it lives until m3 has left.
+func beforeM3(t *testing.T) (i *lab.Injector, kubeconfig string) {
+	t.Helper()
+	i, err := lab.NewInjector(world.m3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	kubeconfig, err = i.Kubeconfig(t.Context(), world.m3, i.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i, kubeconfig
 }
 
 // autoscale makes an autoscaler of the member's own, and plays it once.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 	"github.com/isthmus-dev/isthmus/pkg/federation/replicas"
 )
 
@@ -96,16 +97,16 @@ func (m *member) watchScalersLocked(ctx context.Context) {
 		return
 	}
 	w := &copyWatch{informer: m.newInformer(m.client.Resource(autoscalers), nil)}
-	notify := func(obj any) {
+	notify := func(obj any, initial bool) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
 		}
 		if s, ok := obj.(*scaler); ok && divisible(s.target.GroupKind()) {
-			m.queue.Add(m.engine.canonical(s.target))
+			m.queue.AddAs(m.engine.canonical(s.target), levelOf(initial))
 		}
 	}
-	_, addErr := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(_, obj any) { notify(obj) },
+	_, addErr := w.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: notify, DeleteFunc: func(obj any) { notify(obj, false) }, UpdateFunc: func(_, obj any) { notify(obj, false) },
 	})
 	err := errors.Join(addErr, w.informer.SetTransform(recordScaler),
 		w.informer.AddIndexers(cache.Indexers{byTarget: indexByTarget}),
@@ -142,7 +143,7 @@ func (m *member) scalersKnown() {
 	defer m.mu.RUnlock()
 	for key, a := range m.applied {
 		if a.unsure {
-			m.queue.Add(key)
+			m.queue.AddBacklog(key)
 		}
 	}
 }
@@ -266,8 +267,8 @@ func (e *Engine) enqueueScalers(key marks.Key) {
 }
 
 // scalerChanged looks again at what an autoscaler scales.
-func (e *Engine) scalerChanged(t *template) {
+func (e *Engine) scalerChanged(t *template, level priority.Level) {
 	if s, err := readScaler(t.ObjectMeta, t.raw); err == nil && divisible(s.target.GroupKind()) {
-		e.templateQueue.Add(e.canonical(s.target))
+		e.templateQueue.AddAs(e.canonical(s.target), level)
 	}
 }

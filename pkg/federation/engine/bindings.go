@@ -81,21 +81,21 @@ func (b *bindingCache) informer(gvr schema.GroupVersionResource) cache.SharedInd
 			panic(err)
 		}
 	}
-	changed := func(obj any) {
+	changed := func(obj any, initial bool) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
 		}
 		if x, ok := obj.(*binding); ok {
-			b.engine.templateQueue.Add(b.engine.canonical(keyOf(x)))
+			b.engine.templateQueue.AddAs(b.engine.canonical(keyOf(x)), levelOf(initial))
 		}
 	}
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, DeleteFunc: changed,
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: changed, DeleteFunc: func(obj any) { changed(obj, false) },
 		UpdateFunc: func(old, obj any) {
 			o, okO := old.(*binding)
 			n, okN := obj.(*binding)
 			if okO && okN && (o.Generation != n.Generation || asksChanged(o, n)) {
-				changed(obj)
+				changed(obj, false)
 			}
 		},
 	})

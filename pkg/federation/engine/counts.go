@@ -55,17 +55,17 @@ func (m *member) watchRevisionsLocked(ctx context.Context) {
 		return
 	}
 	m.revision = m.newInformer(m.client.Resource(replicaSets), nil)
-	notify := func(obj any) {
+	notify := func(obj any, initial bool) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
 		}
 		if r, ok := obj.(*stampRecord); ok && r.owner != "" {
-			m.engine.statusQueue.Add(marks.Key{GroupVersionKind: deploymentGVK, Namespace: r.Namespace, Name: r.owner})
+			m.engine.statusQueue.AddAs(marks.Key{GroupVersionKind: deploymentGVK, Namespace: r.Namespace, Name: r.owner}, levelOf(initial))
 		}
 	}
-	_, addErr := m.revision.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: notify, DeleteFunc: notify,
-		UpdateFunc: func(_, obj any) { notify(obj) },
+	_, addErr := m.revision.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: notify, DeleteFunc: func(obj any) { notify(obj, false) },
+		UpdateFunc: func(_, obj any) { notify(obj, false) },
 	})
 	err := errors.Join(addErr, m.revision.SetTransform(recordStamp), m.revision.AddIndexers(cache.Indexers{
 		byStamp: func(obj any) ([]string, error) {

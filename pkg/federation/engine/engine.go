@@ -26,6 +26,7 @@ import (
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 	"github.com/isthmus-dev/isthmus/pkg/federation/reconcile"
 )
 
@@ -57,8 +58,8 @@ type Engine struct {
 	troubles       troubles
 	vitals         vitals
 
-	templateQueue workqueue.TypedRateLimitingInterface[marks.Key]
-	statusQueue   workqueue.TypedRateLimitingInterface[marks.Key]
+	templateQueue *priority.Queue[marks.Key]
+	statusQueue   *priority.Queue[marks.Key]
 
 	// mu guards what follows. It is never held during a request, and it is
 	// taken before a member's mutex.
@@ -127,10 +128,8 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-func newQueue[T comparable](name string) workqueue.TypedRateLimitingInterface[T] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, 2*time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[T]{Name: "federation_" + name})
+func newQueue[T comparable](name string) *priority.Queue[T] {
+	return priority.NewQueue("federation_"+name, workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, 2*time.Minute))
 }
 
 // Run propagates until ctx ends.
@@ -284,10 +283,10 @@ func (e *Engine) addKind(k kind) (*kindWatch, error) {
 			return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
 		}
 	}
-	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { e.templateChanged(w, nil, obj) },
-		UpdateFunc: func(old, obj any) { e.templateChanged(w, old, obj) },
-		DeleteFunc: func(obj any) { e.templateChanged(w, nil, obj) },
+	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { e.templateChanged(w, nil, obj, levelOf(initial)) },
+		UpdateFunc: func(old, obj any) { e.templateChanged(w, old, obj, priority.New) },
+		DeleteFunc: func(obj any) { e.templateChanged(w, nil, obj, priority.New) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
@@ -402,7 +401,7 @@ func (e *Engine) template(key marks.Key) *template {
 }
 
 // templateChanged queues a template unless only its status has changed.
-func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
+func (e *Engine) templateChanged(w *kindWatch, old, obj any, level priority.Level) {
 	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = d.Obj
 	}
@@ -414,10 +413,10 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 	if o, ok := old.(*template); ok && o.UID == t.UID && o.content == t.content && o.Generation == t.Generation {
 		return
 	}
-	e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
+	e.templateQueue.AddAs(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}, level)
 	switch w.GroupKind() {
 	case autoscalerKind:
-		e.scalerChanged(t)
+		e.scalerChanged(t, level)
 	case namespaceKind:
 		o, _ := old.(*template)
 		e.limitChanged(o, t)
@@ -428,8 +427,16 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any) {
 func (e *Engine) enqueueAll() {
 	e.enqueueWhere(func(*kindWatch) bool { return true })
 	for _, key := range e.bindings.recorded() {
-		e.templateQueue.Add(e.canonical(key))
+		e.templateQueue.AddBacklog(e.canonical(key))
 	}
+}
+
+// levelOf is the level of what a cache says: what it is filled with is no news.
+func levelOf(initial bool) priority.Level {
+	if initial {
+		return priority.Backlog
+	}
+	return priority.New
 }
 
 func (e *Engine) enqueueWhere(match func(*kindWatch) bool) {
@@ -443,7 +450,7 @@ func (e *Engine) enqueueWhere(match func(*kindWatch) bool) {
 	e.mu.RUnlock()
 	for _, w := range watches {
 		for _, obj := range w.informer.GetStore().List() {
-			e.templateChanged(w, nil, obj)
+			e.templateChanged(w, nil, obj, priority.Backlog)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (e *Engine) reloadCustomizations(ctx context.Context) {
 	}
 	e.enqueueWhere(understood)
 	for _, key := range e.templateKeys(understood) {
-		e.statusQueue.Add(key)
+		e.statusQueue.AddBacklog(key)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	workv1alpha2 "github.com/isthmus-dev/isthmus/pkg/federation/apis/work/v1alpha2"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 )
 
 // conditionLimited, on a binding, says that the namespace allows only some
@@ -95,7 +96,7 @@ func (e *Engine) limitChanged(old, ns *template) {
 		}
 		for _, obj := range objs {
 			if t, ok := obj.(*template); ok {
-				e.templateQueue.Add(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name})
+				e.templateQueue.AddAs(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}, priority.Of(len(objs)))
 			}
 		}
 	}

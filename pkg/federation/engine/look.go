@@ -216,8 +216,8 @@ func (m *member) rewatch(ctx context.Context, k kind) {
 		}
 		former.stop()
 		for _, key := range m.engine.templateKeys(func(w *kindWatch) bool { return w.GroupKind() == k.GroupKind() }) {
-			m.queue.Add(key)
-			m.engine.statusQueue.Add(key)
+			m.queue.AddBacklog(key)
+			m.engine.statusQueue.AddBacklog(key)
 		}
 	})
 }

@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/placement"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
 	"github.com/isthmus-dev/isthmus/pkg/federation/watchdog"
 )
@@ -36,7 +36,7 @@ type member struct {
 	client dynamic.Interface
 	// schemas of the kinds that are written; nil without a connection.
 	schemas *schemas
-	queue   workqueue.TypedRateLimitingInterface[marks.Key]
+	queue   *priority.Queue[marks.Key]
 	ctx     context.Context // of the connection: watches start long after it
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -324,11 +324,11 @@ func (m *member) newInformer(res dynamic.ResourceInterface, tweak func(*metav1.L
 func (m *member) newWatch(k kind) (*copyWatch, error) {
 	w := &copyWatch{informer: m.newInformer(m.client.Resource(k.gvr()), func(o *metav1.ListOptions) { o.LabelSelector = marks.ManagedSelector })}
 	w.ctx, w.stop = context.WithCancel(m.ctx)
-	changed := func(old, obj any) { m.copyChanged(k, old, obj) }
-	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { changed(nil, obj) },
-		UpdateFunc: changed,
-		DeleteFunc: func(obj any) { changed(obj, nil) },
+	changed := func(old, obj any, level priority.Level) { m.copyChanged(k, old, obj, level) }
+	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { changed(nil, obj, levelOf(initial)) },
+		UpdateFunc: func(old, obj any) { changed(old, obj, priority.New) },
+		DeleteFunc: func(obj any) { changed(obj, nil, priority.New) },
 	})
 	return w, errors.Join(err,
 		w.informer.SetTransform(m.transformCopy(k.GroupVersionKind)),
@@ -346,7 +346,7 @@ func cacheFilled(ctx context.Context, i cache.SharedIndexInformer) bool {
 }
 
 // copyChanged: status goes up, anything else is looked at.
-func (m *member) copyChanged(k kind, old, obj any) {
+func (m *member) copyChanged(k kind, old, obj any, level priority.Level) {
 	if d, ok := old.(cache.DeletedFinalStateUnknown); ok {
 		old = d.Obj
 	}
@@ -371,7 +371,7 @@ func (m *member) copyChanged(k kind, old, obj any) {
 	}
 	switch {
 	case o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.UID != n.UID:
-		m.queue.Add(key)
+		m.queue.AddAs(key, level)
 	case o.held != n.held:
 		m.queue.Add(key)
 		m.holdFlipped(key)
@@ -383,7 +383,7 @@ func (m *member) copyChanged(k kind, old, obj any) {
 	}
 	m.engine.quotaSeen(key, o, n)
 	if hasStatus(k.GroupKind()) {
-		m.engine.statusQueue.Add(key)
+		m.engine.statusQueue.AddAs(key, level)
 	}
 }
 

@@ -262,7 +262,7 @@ func (m *member) requeueKind(gvk schema.GroupVersionKind) {
 	defer m.mu.RUnlock()
 	for key := range m.applied {
 		if key.GroupVersionKind == gvk {
-			m.queue.Add(key)
+			m.queue.AddBacklog(key)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/federation/intent"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 	"github.com/isthmus-dev/isthmus/pkg/federation/quota"
 	"github.com/isthmus-dev/isthmus/pkg/federation/replicas"
 	"github.com/isthmus-dev/isthmus/pkg/federation/rollout"
@@ -205,8 +206,9 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	e.setDecision(key, d)
-	e.tellMembers(ctx, key, d)
-	e.statusQueue.Add(key)
+	level := e.templateQueue.Level(key)
+	e.tellMembers(ctx, key, d, level)
+	e.statusQueue.AddAs(key, level)
 	return nil
 }
 
@@ -237,11 +239,11 @@ func (e *Engine) decideAndRecord(ctx context.Context, key marks.Key, t *template
 
 // tellMembers queues the template for its targets and for members that hold a
 // copy.
-func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision) {
+func (e *Engine) tellMembers(ctx context.Context, key marks.Key, d *decision, level priority.Level) {
 	e.useKind(ctx, key.GroupKind())
 	for _, m := range e.memberList() {
 		if _, ok := d.targets[m.name]; ok || m.copy(key) != nil {
-			m.queue.Add(key)
+			m.queue.AddAs(key, level)
 		}
 	}
 }

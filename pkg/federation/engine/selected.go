@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/priority"
 )
 
 // enqueueSelected queues the templates that a selector finds, and looks at no
@@ -26,10 +29,14 @@ func (e *Engine) enqueueSelected(s policyv1alpha1.ResourceSelector) {
 			return // the index says so
 		}
 	}
-	for _, t := range w.templates(s.Namespace, s.Name) {
-		if selector.Matches(labels.Set(t.Labels)) {
-			e.templateChanged(w, nil, t)
-		}
+	selected := slices.DeleteFunc(w.templates(s.Namespace, s.Name), func(t *template) bool { return !selector.Matches(labels.Set(t.Labels)) })
+	e.enqueueTemplates(w, selected)
+}
+
+// enqueueTemplates queues templates of a kind: many at once are backlog.
+func (e *Engine) enqueueTemplates(w *kindWatch, templates []*template) {
+	for _, t := range templates {
+		e.templateChanged(w, nil, t, priority.Of(len(templates)))
 	}
 }
 
@@ -72,8 +79,6 @@ func (e *Engine) enqueueNamespace(namespace string) {
 	}
 	e.mu.RUnlock()
 	for _, w := range watches {
-		for _, t := range w.templates(namespace, "") {
-			e.templateChanged(w, nil, t)
-		}
+		e.enqueueTemplates(w, w.templates(namespace, ""))
 	}
 }

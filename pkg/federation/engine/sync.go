@@ -56,7 +56,7 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 		return nil
 	}
 	err := m.apply(ctx, key, t, d)
-	m.engine.statusQueue.Add(key)
+	m.engine.statusQueue.AddAs(key, m.queue.Level(key))
 	if errors.Is(err, errUninterpreted) {
 		return nil
 	}
