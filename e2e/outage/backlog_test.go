@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -120,15 +120,20 @@ func configMap(name string) *corev1.ConfigMap {
 
 func createConfigMaps(t *testing.T, client kubernetes.Interface, ns string, n int) {
 	t.Helper()
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(16)
-	for i := range n {
-		group.Go(func() error {
-			_, err := client.CoreV1().ConfigMaps(ns).Create(ctx, configMap(fmt.Sprintf("c%04d", i)), metav1.CreateOptions{})
-			return err
+	const writers = 16
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			for i := w; i < n; i += writers {
+				_, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap(fmt.Sprintf("c%04d", i)), metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
+	if group.Wait(); t.Failed() {
+		t.FailNow()
 	}
 }

@@ -86,7 +86,12 @@ func (b *bindingCache) informer(gvr schema.GroupVersionResource) cache.SharedInd
 			obj = d.Obj
 		}
 		if x, ok := obj.(*binding); ok {
-			b.engine.templateQueue.AddAs(b.engine.canonical(keyOf(x)), levelOf(initial))
+			key := b.engine.canonical(keyOf(x))
+			if initial {
+				b.engine.templateQueue.AddBacklog(key)
+				return
+			}
+			b.engine.templateQueue.AddEcho(key) // mostly the engine's own writes
 		}
 	}
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{

@@ -409,11 +409,16 @@ func (e *Engine) templateChanged(w *kindWatch, old, obj any, level priority.Leve
 	if !ok {
 		return
 	}
-	e.orphaning.see(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}, t)
+	key := marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}
+	e.orphaning.see(key, t)
 	if o, ok := old.(*template); ok && o.UID == t.UID && o.content == t.content && o.Generation == t.Generation {
 		return
 	}
-	e.templateQueue.AddAs(marks.Key{GroupVersionKind: w.GroupVersionKind, Namespace: t.Namespace, Name: t.Name}, level)
+	if o, ok := old.(*template); ok && o.UID == t.UID && o.asked == t.asked && t.DeletionTimestamp == nil {
+		e.templateQueue.AddEcho(key) // our own write
+	} else {
+		e.templateQueue.AddAs(key, level)
+	}
 	switch w.GroupKind() {
 	case autoscalerKind:
 		e.scalerChanged(t, level)

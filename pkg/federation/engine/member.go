@@ -370,6 +370,8 @@ func (m *member) copyChanged(k kind, old, obj any, level priority.Level) {
 		m.engine.awaken(key)
 	}
 	switch {
+	case o == nil && n != nil && n.owned && level == priority.New:
+		m.queue.AddEcho(key)
 	case o == nil || n == nil || o.claims != n.claims || o.owned != n.owned || o.UID != n.UID:
 		m.queue.AddAs(key, level)
 	case o.held != n.held:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ type template struct {
 	// content is a hash over all that propagation depends on: status writes
 	// do not change it.
 	content uint64
+	// asked is the same without what the engine writes on templates.
+	asked uint64
 	// replicas wanted, of kinds that have them.
 	replicas int32
 }
@@ -75,7 +78,7 @@ func transformTemplate(obj any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("template %s/%s: %w", u.GetNamespace(), u.GetName(), err)
 	}
-	content, err := contentHash(u.Object)
+	content, asked, err := contentHash(u.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +90,7 @@ func transformTemplate(obj any) (any, error) {
 			Labels: u.GetLabels(), Annotations: decisive(u.GetAnnotations()), Finalizers: u.GetFinalizers(),
 			CreationTimestamp: u.GetCreationTimestamp(), DeletionTimestamp: u.GetDeletionTimestamp(), OwnerReferences: controllers(u),
 		},
-		raw: raw, content: content, replicas: replicasOf(u),
+		raw: raw, content: content, asked: asked, replicas: replicasOf(u),
 	}, nil
 }
 
@@ -127,25 +130,66 @@ const (
 	skipNamespaceLabel = "namespace.karmada.io/skip-auto-propagation"
 )
 
-func contentHash(object map[string]any) (uint64, error) {
-	content := map[string]any{}
-	for k, v := range object {
-		switch k {
-		case "status":
-		case "metadata":
+// contentHash is a hash over what propagation depends on; asked leaves out what
+// the engine itself writes: finalizers, claims, revisions. The first is recorded
+// in bindings, so it stays the hash of the JSON of the whole.
+func contentHash(object map[string]any) (content, asked uint64, err error) {
+	all, users := fnv.New64a(), fnv.New64a()
+	sep := []byte("{")
+	for _, k := range slices.Sorted(maps.Keys(object)) {
+		if k == "status" {
+			continue
+		}
+		v, ours := object[k], object[k]
+		if k == "metadata" {
 			meta, _ := v.(map[string]any)
-			kept := map[string]any{}
-			for mk, mv := range meta {
-				if mk != "resourceVersion" && mk != "managedFields" && mk != "generation" {
-					kept[mk] = mv
+			v, ours = metaWithout(meta, false), metaWithout(meta, true)
+		}
+		raw, err := json.Marshal(map[string]any{k: v})
+		if err != nil {
+			return 0, 0, fmt.Errorf("hash: %w", err)
+		}
+		raw = raw[1 : len(raw)-1]
+		_, _ = all.Write(sep)
+		_, _ = all.Write(raw)
+		if k == "metadata" {
+			if raw, err = json.Marshal(ours); err != nil {
+				return 0, 0, fmt.Errorf("hash: %w", err)
+			}
+		}
+		_, _ = users.Write(raw)
+		sep = []byte(",")
+	}
+	_, _ = all.Write([]byte("}"))
+	return all.Sum64(), users.Sum64(), nil
+}
+
+// metaWithout leaves out what every write changes and, if asked, what the engine
+// writes.
+func metaWithout(meta map[string]any, engine bool) map[string]any {
+	kept := map[string]any{}
+	for k, v := range meta {
+		switch k {
+		case "resourceVersion", "managedFields", "generation":
+			continue
+		case "finalizers":
+			if engine {
+				continue
+			}
+		case "labels", "annotations":
+			if values, ok := v.(map[string]any); ok && engine {
+				others := maps.Clone(values)
+				maps.DeleteFunc(others, func(key string, _ any) bool {
+					return slices.Contains(marks.ClaimLabels, key) || slices.Contains(marks.ClaimAnnotations, key) || key == revisionAnnotation
+				})
+				if v = any(others); len(others) == 0 {
+					continue
 				}
 			}
-			content[k] = kept
-		default:
-			content[k] = v
 		}
+		kept[k] = v
 	}
-	return hashOf(content)
+	return kept
 }
 
 func hashOf(v any) (uint64, error) {

@@ -60,10 +60,11 @@ type lanes[K comparable] struct {
 	row     int
 	urgent  map[K]struct{} // to be queued as new when they are queued next
 	serving map[K]Level
+	behind  map[K]struct{} // taken from the backlog last
 }
 
 func newLanes[K comparable]() *lanes[K] {
-	return &lanes[K]{places: map[K]place{}, urgent: map[K]struct{}{}, serving: map[K]Level{}}
+	return &lanes[K]{places: map[K]place{}, urgent: map[K]struct{}{}, serving: map[K]Level{}, behind: map[K]struct{}{}}
 }
 
 // mark has a key queued as new: at once where it waits, else when it comes.
@@ -77,6 +78,16 @@ func (l *lanes[K]) level(key K) Level {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.serving[key]
+}
+
+// last is the level on which a key was taken last.
+func (l *lanes[K]) last(key K) Level {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.behind[key]; ok {
+		return Backlog
+	}
+	return New
 }
 
 func (l *lanes[K]) done(key K) {
@@ -134,7 +145,11 @@ func (l *lanes[K]) Pop() K {
 		l.row = 0
 	}
 	key := l.first(level)
-	l.serving[key] = level
+	if l.serving[key] = level; level == Backlog {
+		l.behind[key] = struct{}{}
+	} else {
+		delete(l.behind, key)
+	}
 	return key
 }
 

@@ -121,6 +121,35 @@ func TestRetriesKeepTheirLevel(t *testing.T) {
 	})
 }
 
+// What comes of the work on a key is as urgent as that was.
+func TestEchoes(t *testing.T) {
+	q := newTestQueue()
+	defer q.ShutDown()
+	q.AddBacklog(1)
+	q.AddBacklog(2)
+	q.Add(3)
+	for range 3 {
+		take(q)
+	}
+	for key := range 5 {
+		q.AddEcho(key)
+	}
+	q.Add(2) // a change of its own
+	var order []int
+	for range 5 {
+		order = append(order, take(q))
+	}
+	if !slices.Equal(order, []int{0, 3, 4, 2, 1}) {
+		t.Errorf("%v", order)
+	}
+	q.AddEcho(2)
+	q.AddEcho(1)
+	q.Add(0)
+	if a, b, c := take(q), take(q), take(q); a != 2 || b != 0 || c != 1 {
+		t.Errorf("%d, %d, %d", a, b, c)
+	}
+}
+
 // model is what must hold, with slices.
 type model struct {
 	waiting [2][]int

@@ -3,6 +3,7 @@
 //	Add        -> new     \
 //	AddBacklog -> backlog -> Get: new ones first, but for one in eight while a
 //	                         backlog waits, so that it never starves
+//	AddEcho    -> as the key was taken last
 //
 // A key waits once, on the higher of the levels that it was added with. What is
 // tried again while it is worked on keeps its level, unless it fails again and
@@ -41,6 +42,10 @@ func (q *Queue[K]) Add(key K) { q.AddAs(key, New) }
 
 // AddBacklog queues what can wait for what is new.
 func (q *Queue[K]) AddBacklog(key K) { q.AddAs(key, Backlog) }
+
+// AddEcho queues what comes of the work on a key, as the event of a write does:
+// on the level on which the key was taken last.
+func (q *Queue[K]) AddEcho(key K) { q.AddAs(key, q.lanes.last(key)) }
 
 // AddAs queues on a level; a key that waits on a higher one stays there.
 func (q *Queue[K]) AddAs(key K, level Level) {
