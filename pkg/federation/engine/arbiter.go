@@ -328,7 +328,7 @@ func (o *outline) starts(there *copyRecord, last applied) bool {
 	return there.rollout.pods != o.pods
 }
 
-// outlineFor renders once per decision and cluster.
+// outlineFor renders once per decision and cluster at most.
 func (d *decision) outlineFor(e *Engine, m *member, key marks.Key, t *template) (*outline, error) {
 	d.mu.Lock()
 	o := d.outlines[m.name]
@@ -337,6 +337,11 @@ func (d *decision) outlineFor(e *Engine, m *member, key marks.Key, t *template) 
 		return o, nil
 	}
 	cluster := m.cluster()
+	if r := m.record(key).remembered(m.inputsOf(key, t, d, &cluster)); r != nil {
+		recalled.WithLabelValues(m.name).Inc()
+		return d.keepOutline(m.name, r), nil
+	}
+	renders.WithLabelValues(m.name).Inc()
 	r, err := render(e.id, e.fence.epoch.Load(), key, t, d, &cluster)
 	if err != nil {
 		return nil, err

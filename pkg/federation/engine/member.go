@@ -113,6 +113,7 @@ type applied struct {
 	turn       bool // the content waits for its turn
 	pends      bool // the arbiter has not granted all yet
 	unsure     bool // replicas wait until the autoscalers are known
+	rendering  *rendering
 	// interpreted is what the copy's status was taken for last.
 	interpreted *interpreted
 }

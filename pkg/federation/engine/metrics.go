@@ -8,6 +8,8 @@ import (
 var (
 	applies  = counter("applies_total", "Writes of copies to members, by cluster and outcome.", "cluster", "outcome")
 	skipped  = counter("applies_skipped_total", "Writes that were not needed, by cluster.", "cluster")
+	renders  = counter("renders_total", "Copies that were made of their templates to see what is to be written, by cluster.", "cluster")
+	recalled = counter("renders_skipped_total", "Copies that were not made again because nothing that goes into them has changed, by cluster.", "cluster")
 	removals = counter("removals_total", "Verdicts on copies that may have to go, by cluster and verdict.", "cluster", "verdict")
 	drifts   = counter("drift_total", "Copies that were changed in the member, by cluster.", "cluster")
 	retries  = counter("retries_total", "Keys that are tried again, by queue.", "queue")

@@ -191,6 +191,16 @@ func (s *schemas) outdated(ctx context.Context) {
 	}
 }
 
+// peek returns the tree of a kind as it is known, without asking; ok is false
+// while the member is being asked.
+func (s *schemas) peek(gvk schema.GroupVersionKind) (tree *prune.Node, ok bool) {
+	if !s.mu.TryLock() {
+		return nil, false
+	}
+	defer s.mu.Unlock()
+	return s.known[gvk].tree, true
+}
+
 func (s *schemas) read(ctx context.Context, address string, gvk schema.GroupVersionKind) (*prune.Node, error) {
 	select {
 	case s.store.reading <- struct{}{}:

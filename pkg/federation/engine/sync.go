@@ -66,6 +66,11 @@ func (m *member) sync(ctx context.Context, key marks.Key) error {
 // apply writes the copy unless it already is what it should be.
 func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decision) error {
 	cluster := m.cluster()
+	in := m.inputsOf(key, t, d, &cluster)
+	if r, there := m.unchanged(key, in); r != nil {
+		return m.confirm(ctx, key, t, d, r, there)
+	}
+	renders.WithLabelValues(m.name).Inc()
 	r, err := render(m.engine.id, m.engine.fence.epoch.Load(), key, t, d, &cluster)
 	if err != nil {
 		// The former copy goes on; a change of template or policy tries again.
@@ -101,6 +106,7 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 			return err
 		}
 	}
+	m.remember(key, in, r)
 	if r.divided {
 		return m.applyInTurn(ctx, key, t, d, r, there, content, contested)
 	}
@@ -119,6 +125,18 @@ func (m *member) apply(ctx context.Context, key marks.Key, t *template, d *decis
 	}
 	_, err = m.write(ctx, key, t, r, there, 0)
 	return err
+}
+
+// confirm does what is left where the content is there: replicas follow.
+func (m *member) confirm(ctx context.Context, key marks.Key, t *template, d *decision, r *rendered, there *copyRecord) error {
+	recalled.WithLabelValues(m.name).Inc()
+	skipped.WithLabelValues(m.name).Inc()
+	m.lifted(key)
+	if r.divided {
+		return m.applyInTurn(ctx, key, t, d, r, there, false, false)
+	}
+	m.done(key, t, r.hash, there)
+	return nil
 }
 
 // own looks at a copy of ours: whether there is something to say, and whether

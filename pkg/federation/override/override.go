@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,6 +40,9 @@ type selector struct {
 
 type compiled struct {
 	Policy
+	// version tells this state of the policy from any other, and from any of
+	// another policy.
+	version   uint64
 	selectors []selector
 	rules     []rule
 }
@@ -131,8 +135,10 @@ func (ix *Index) candidates(t placement.Template) map[*compiled]struct{} {
 	return out
 }
 
+var versions atomic.Uint64
+
 func compile(p Policy) (compiled, error) {
-	c := compiled{Policy: p}
+	c := compiled{Policy: p, version: versions.Add(1)}
 	for i, s := range p.Spec.ResourceSelectors {
 		x := selector{ResourceSelector: s, labels: labels.Everything()}
 		if s.LabelSelector != nil && s.Name == "" {
@@ -222,6 +228,15 @@ type Rules struct {
 
 // Empty says whether nothing is overridden in any cluster.
 func (r Rules) Empty() bool { return len(r.policies) == 0 }
+
+// Versions are equal for the same policies in the same state.
+func (r Rules) Versions() []uint64 {
+	var out []uint64
+	for _, p := range r.policies {
+		out = append(out, p.version)
+	}
+	return out
+}
 
 // For finds the rules of a template.
 func (ix *Index) For(t placement.Template) Rules {
