@@ -27,11 +27,11 @@ spec:
   placement: {clusterAffinity: {clusterNames: [m3]}}
 `
 
-// A policy touches a thousand templates at once, and their cluster takes fifty
+// A policy touches hundreds of templates at once, and their cluster takes fifty
 // writes a second: who creates or changes one meanwhile does not wait for them,
 // and they all arrive nevertheless.
 func TestNewGoesBeforeBacklog(t *testing.T) {
-	const backlog, pace = 1000, 20 * time.Millisecond
+	const backlog, pace = 600, 20 * time.Millisecond
 	injector, kubeconfig := beforeM3(t)
 	ns := memberNamespace(t, "backlog", world.m3)
 	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "create", "namespace", ns)
@@ -46,10 +46,10 @@ func TestNewGoesBeforeBacklog(t *testing.T) {
 		}
 		return lab.Fault{}
 	})
-	joinM3By(t, kubeconfig)
-	awaitLive(t, "m3")
 	client := unlimited(t)
 	createConfigMaps(t, client, ns, backlog)
+	joinM3By(t, kubeconfig)
+	awaitLive(t, "m3")
 	direct := labtest.Client(t, world.m3)
 	arrived := func(ctx context.Context) (map[string]string, error) {
 		list, err := direct.CoreV1().ConfigMaps(ns).List(ctx, metav1.ListOptions{LabelSelector: "backlog=true"})

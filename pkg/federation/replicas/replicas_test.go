@@ -144,3 +144,19 @@ func TestNobodyLetsGoTooEarly(t *testing.T) {
 		}
 	})
 }
+
+// What may be an autoscaler's is left alone wherever it could turn out to be
+// one's; what cannot be is not kept waiting.
+func TestMayBeInCharge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		template, present := rapid.Int32Range(0, 5).Draw(t, "template"), rapid.Int32Range(0, 5).Draw(t, "present")
+		fixed := rapid.Bool().Draw(t, "fixed")
+		scalers := []Autoscaler{{Min: rapid.Int32Range(0, 2).Draw(t, "min"), Max: 9}}
+		if InCharge(scalers, template, present, fixed) && !MayBeInCharge(template, fixed) {
+			t.Fatal("replicas of an autoscaler are not left alone")
+		}
+	})
+	if MayBeInCharge(0, false) || MayBeInCharge(3, true) {
+		t.Error("what is switched off, or said by an override, waits for nobody")
+	}
+}
