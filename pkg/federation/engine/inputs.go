@@ -34,10 +34,11 @@ func (d *decision) digest(t *template, cluster *placement.Cluster) (uint64, erro
 		Bounds                      *replicas.Autoscaler
 		Disruption                  map[string]int32
 		Overrides                   []uint64
+		Kept                        map[string]string // labels of an evicted copy's state
 		Cluster                     *placement.Cluster
 	}{
 		UID: string(t.UID), Content: t.content, Binding: d.bindingID, Stamp: d.stamp, Divided: d.divided,
-		Replicas: d.targets[cluster.Name], Disruption: map[string]int32{}, Overrides: d.overrides.Versions(),
+		Replicas: d.targets[cluster.Name], Disruption: map[string]int32{}, Overrides: d.overrides.Versions(), Kept: d.eviction.labelsFor(cluster.Name),
 	}
 	if n := d.node; n != nil {
 		in.Served, in.NodeCluster, in.InNode = n.served, n.cluster, n.name

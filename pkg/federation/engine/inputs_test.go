@@ -21,6 +21,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	policyv1alpha1 "github.com/isthmus-dev/isthmus/pkg/federation/apis/policy/v1alpha1"
+	"github.com/isthmus-dev/isthmus/pkg/federation/eviction"
 	"github.com/isthmus-dev/isthmus/pkg/federation/interpreter"
 	"github.com/isthmus-dev/isthmus/pkg/federation/marks"
 	"github.com/isthmus-dev/isthmus/pkg/federation/override"
@@ -44,11 +45,14 @@ func rulesOf(t *testing.T) override.Rules {
 // it from being remembered, or nothing that is rendered depends on it.
 func TestInputsAreComplete(t *testing.T) {
 	change := map[string]func(*decision){
-		"targets":    func(d *decision) { d.targets = map[string]int32{"m1": 9} },
-		"divided":    func(d *decision) { d.divided = true },
-		"bindingID":  func(d *decision) { d.bindingID = "x" },
-		"stamp":      func(d *decision) { d.stamp = "x" },
-		"overrides":  func(d *decision) { d.overrides = rulesOf(t) },
+		"targets":   func(d *decision) { d.targets = map[string]int32{"m1": 9} },
+		"divided":   func(d *decision) { d.divided = true },
+		"bindingID": func(d *decision) { d.bindingID = "x" },
+		"stamp":     func(d *decision) { d.stamp = "x" },
+		"overrides": func(d *decision) { d.overrides = rulesOf(t) },
+		"eviction": func(d *decision) {
+			d.eviction = &evicting{left: []eviction.Left{{Cluster: "m2", Labels: map[string]string{"a": "b"}, Before: []string{"m2"}}}}
+		},
 		"node":       func(d *decision) { d.node = &node{served: "a", cluster: "m1", name: "b"} },
 		"shares":     func(d *decision) { d.shares = map[string]rollout.Budget{"m1": {Surge: 1}} },
 		"bounds":     func(d *decision) { d.bounds = map[string]replicas.Autoscaler{"m1": {Max: 3}} },
