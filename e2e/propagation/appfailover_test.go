@@ -92,6 +92,7 @@ func TestApplicationFailover(t *testing.T) {
 	t.Run("gracefully", func(t *testing.T) { t.Parallel(); movesGracefully(t) })
 	t.Run("never", func(t *testing.T) { t.Parallel(); movesAndStays(t) })
 	t.Run("directly", func(t *testing.T) { t.Parallel(); movesDirectly(t) })
+	t.Run("nowhere", func(t *testing.T) { t.Parallel(); staysWithoutAReplacement(t) })
 }
 
 func movesGracefully(t *testing.T) {
@@ -170,4 +171,22 @@ func movesDirectly(t *testing.T) {
 	if to := settled(t, ns); to == from {
 		t.Errorf("web is in %s as before", to)
 	}
+}
+
+// Where every cluster has the whole workload already, taking a copy away that is
+// unhealthy in part would be a removal and no move.
+func staysWithoutAReplacement(t *testing.T) {
+	ns := labtest.Namespace(t, world.System.Kubeconfig())
+	kubectl(t, policyOver("  failover: {application: {decisionConditions: {tolerationSeconds: 1}}}\n  placement: {clusterAffinity: {clusterNames: [m1, m2]}}\n"), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("web", "", "10m", 4), "-n", ns, "apply", "-f", "-")
+	runsIn(t, ns, "web", "m1=4 m2=4")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout=170s")
+	sicken(t, ns, "m1")
+	labtest.Eventually(t, slow, func(context.Context) error {
+		if why := get(t, ns, "resourcebinding/web-deployment", `{.status.conditions[?(@.type=="Scheduled")].message}`); !strings.Contains(why, "m1: the application fails there, and no other") {
+			return fmt.Errorf("the binding says %q; targets %s", why, get(t, ns, "resourcebinding/web-deployment", targetsPath))
+		}
+		return nil
+	})
+	runsIn(t, ns, "web", "m1=4 m2=4")
 }

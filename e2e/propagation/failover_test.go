@@ -66,3 +66,23 @@ spec:
 `, ns), "apply", "-f", "-")
 	runsIn(t, ns, "leaves", "m2=2 m3=2")
 }
+
+// goesDirectly makes a workload in m3 that goes to m1 when m3 has failed, with
+// what it has to know, and returns what shows that.
+func goesDirectly(t *testing.T, ns string) (afterTheMove func()) {
+	t.Helper()
+	policy := policyOver(`  failover: {cluster: {purgeMode: Directly, statePreservation: {rules: [{aliasLabelName: was, jsonPath: '{.replicas}'}]}}}
+  placement: {clusterAffinities: [{affinityName: one, clusterNames: [m3]}, {affinityName: two, clusterNames: [m1]}], replicaScheduling: {replicaSchedulingType: Divided}}
+`)
+	kubectl(t, strings.NewReplacer("metadata: {name: web}", "metadata: {name: told}", "kind: Deployment}", "kind: Deployment, name: told}").Replace(policy), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("told", "", "10m", 2), "-n", ns, "apply", "-f", "-")
+	runsIn(t, ns, "told", "m3=2")
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/told", "--timeout=170s")
+	return func() {
+		runsIn(t, ns, "told", "m1=2")
+		d, err := members(t)["m1"].AppsV1().Deployments(ns).Get(t.Context(), "told", getNow)
+		if err != nil || d.Labels["was"] != "2" {
+			t.Errorf("the copy in m1 is not told what m3 had: %v, %v", d.Labels, err)
+		}
+	}
+}

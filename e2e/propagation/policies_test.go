@@ -460,6 +460,7 @@ spec:
 		"placement: {", "placement: {clusterAffinity: {clusterNames: [m3]}, ", 1), "-n", ns, "apply", "-f", "-")
 	kubectl(t, app("alone", "", "10m", 2), "-n", ns, "apply", "-f", "-")
 	runsIn(t, ns, "alone", "m3=2")
+	afterTheMove := goesDirectly(t, ns)
 	maintenance := func(status string) {
 		kubectl(t, "", "patch", "cluster", "m3", "--subresource=status", "--type=json", "-p", fmt.Sprintf(
 			`[{"op":"add","path":"/status/conditions/-","value":{"type":"Maintenance","status":%q,"reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`, status))
@@ -469,6 +470,7 @@ spec:
 	runsIn(t, ns, "leaves", "m1=3 m2=3")
 	runsIn(t, ns, "stays", "m1=2 m2=2 m3=2")
 	runsIn(t, ns, "alone", "m3=2")
+	afterTheMove()
 	if why := get(t, ns, "resourcebinding/alone-deployment", `{.status.conditions[?(@.type=="Scheduled")].message}`); !strings.Contains(why, "maintenance") {
 		t.Errorf("nothing says why alone does not leave: %q", why)
 	}

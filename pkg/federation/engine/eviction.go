@@ -285,16 +285,48 @@ func (e *Engine) avoid(key marks.Key, t *template, want *workv1alpha2.ResourceBi
 	}
 }
 
+// keepOne has a copy stay for which nothing would be made elsewhere, and says
+// whether there was one.
+func (d *decision) keepOne(want *workv1alpha2.ResourceBindingSpec, clusters []placement.Cluster, previous, targets []placement.Target) bool {
+	v := d.eviction
+	if v == nil || d.divided && spreads(want.Placement) {
+		return false // replicas are always made elsewhere
+	}
+	var failed []string
+	for cluster, why := range v.failed {
+		if why != "" {
+			failed = append(failed, cluster)
+		}
+	}
+	cluster, found := eviction.Unreplaced(failed, namesOf(previous), namesOf(targets))
+	if !found {
+		return false
+	}
+	i := slices.IndexFunc(clusters, func(c placement.Cluster) bool { return c.Name == cluster })
+	if i < 0 || clusters[i].Failed != v.failed[cluster] {
+		v.failed[cluster] = "" // its cluster has failed as well, and that counts
+		return true
+	}
+	clusters[i].Failed = ""
+	delete(v.failed, cluster)
+	v.pending = append(v.pending, cluster+": the application fails there, and no other cluster takes its place")
+	return true
+}
+
+func namesOf(targets []placement.Target) (out []string) {
+	for _, t := range targets {
+		out = append(out, t.Cluster)
+	}
+	return out
+}
+
 // begin records a task for each copy that has moved.
 func (e *Engine) begin(want *workv1alpha2.ResourceBindingSpec, previous, targets []placement.Target, clusters []placement.Cluster, d *decision, now time.Time) {
 	v := d.eviction
 	if v == nil || len(targets) == 0 {
 		return
 	}
-	var before []string
-	for _, p := range previous {
-		before = append(before, p.Cluster)
-	}
+	before := namesOf(previous)
 	for _, p := range previous {
 		why, failed := v.failed[p.Cluster]
 		if !failed || holds(targets, p.Cluster) {

@@ -138,6 +138,9 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 		return previous
 	}
 	result := e.anchored(t, s, in, placement.Place(in))
+	for result.OK() && d.keepOne(want, in.Clusters, previous, result.Targets) {
+		result = e.anchored(t, s, in, placement.Place(in))
+	}
 	d.group, d.reason = result.Group, result.Reason
 	if !result.OK() || result.Reason == placement.ReasonPostponed {
 		d.problem = result.Message

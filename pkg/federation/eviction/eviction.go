@@ -259,3 +259,24 @@ func Waiting(tasks []Task, stages map[string]Stage) bool {
 		return stages[t.FromCluster] == Held && !ptr.Deref(t.SuppressDeletion, false)
 	})
 }
+
+// Unreplaced finds a copy that would leave without another coming for it, where
+// every copy is the whole workload: that would be a removal, not a move.
+func Unreplaced(failed, previous, targets []string) (cluster string, found bool) {
+	come := 0
+	for _, t := range targets {
+		if !slices.Contains(previous, t) {
+			come++
+		}
+	}
+	var leave []string
+	for _, c := range failed {
+		if slices.Contains(previous, c) && !slices.Contains(targets, c) {
+			leave = append(leave, c)
+		}
+	}
+	if len(leave) <= come {
+		return "", false
+	}
+	return slices.Max(leave), true
+}

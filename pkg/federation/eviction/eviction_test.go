@@ -240,6 +240,23 @@ func TestReadyReplicasAreNeverFewerForAMove(t *testing.T) {
 	})
 }
 
+func TestUnreplaced(t *testing.T) {
+	for name, c := range map[string]struct{ failed, previous, targets, want string }{
+		"another comes":           {"a", "a", "b", ""},
+		"nothing comes":           {"a", "a b c", "b c", "a"},
+		"one comes for two":       {"a b", "a b c", "c d", "b"},
+		"two come for two":        {"a b", "a b c", "c d e", ""},
+		"it stays":                {"a", "a b", "a b", ""},
+		"it was not there":        {"z", "a b", "b", ""},
+		"nothing comes, two fail": {"b a", "a b c", "c", "b"},
+	} {
+		got, found := Unreplaced(strings.Fields(c.failed), strings.Fields(c.previous), strings.Fields(c.targets))
+		if got != c.want || found != (c.want != "") {
+			t.Errorf("%s: %q, %v", name, got, found)
+		}
+	}
+}
+
 func TestOneMoveAtATime(t *testing.T) {
 	graceful, never := Task{FromCluster: "a"}, Task{FromCluster: "b", SuppressDeletion: new(true)}
 	stages := map[string]Stage{"a": Held, "b": Held}

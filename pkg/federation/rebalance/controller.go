@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -149,6 +151,19 @@ func find(ctx context.Context, bindings dynamic.ResourceInterface, w appsv1alpha
 	if err != nil {
 		return nil, nil //nolint:nilerr // what is not a version has no binding
 	}
+	// Nearly always it has the name that bindings have.
+	name := strings.ToLower(w.Name + "-" + w.Kind)
+	if len(content.IsPathSegmentName(name)) > 0 {
+		return nil, nil // no object has such a name
+	}
+	obj, err := bindings.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		if b, err := reconcile.As[workv1alpha2.ResourceBinding](obj); err != nil || isOf(b, wanted, w) {
+			return b, err
+		}
+	} else if !apierrors.IsNotFound(err) {
+		return nil, err
+	}
 	opts := metav1.ListOptions{Limit: 500}
 	for {
 		list, err := bindings.List(ctx, opts)
@@ -160,8 +175,7 @@ func find(ctx context.Context, bindings dynamic.ResourceInterface, w appsv1alpha
 			if err != nil {
 				return nil, err
 			}
-			gv, err := schema.ParseGroupVersion(b.Spec.Resource.APIVersion)
-			if err == nil && gv.Group == wanted.Group && b.Spec.Resource.Kind == w.Kind && b.Spec.Resource.Name == w.Name {
+			if isOf(b, wanted, w) {
 				return b, nil
 			}
 		}
@@ -169,4 +183,10 @@ func find(ctx context.Context, bindings dynamic.ResourceInterface, w appsv1alpha
 			return nil, nil
 		}
 	}
+}
+
+// isOf says whether a binding is that of a workload.
+func isOf(b *workv1alpha2.ResourceBinding, wanted schema.GroupVersion, w appsv1alpha1.ObjectReference) bool {
+	gv, err := schema.ParseGroupVersion(b.Spec.Resource.APIVersion)
+	return err == nil && gv.Group == wanted.Group && b.Spec.Resource.Kind == w.Kind && b.Spec.Resource.Name == w.Name
 }

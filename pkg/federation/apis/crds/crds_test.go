@@ -2,6 +2,7 @@ package crds
 
 import (
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
@@ -147,6 +148,57 @@ func TestRefusedByName(t *testing.T) {
 		errs := policy.judge(t, map[string]any{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": map[string]any{"name": "x"}, "spec": spec})
 		if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), want) {
 			t.Errorf("%s: %v, want %s named", doc, errs.ToAggregate(), want)
+		}
+	}
+}
+
+// messages are what the rules of a schema say.
+func messages(s *structuralschema.Structural, out map[string]bool) {
+	if s == nil {
+		return
+	}
+	for _, rule := range s.XValidations {
+		out[rule.Message] = true
+	}
+	for _, property := range s.Properties {
+		messages(&property, out)
+	}
+	messages(s.Items, out)
+	if s.AdditionalProperties != nil {
+		messages(s.AdditionalProperties.Structural, out)
+	}
+}
+
+// What policies are refused for is told in the docs in the same words, and
+// nothing else.
+func TestRefusalsAreTold(t *testing.T) {
+	docs, err := os.ReadFile("../../../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(docs), "\n## What is refused\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	// The plugin of admission says this one, which is no rule of the schema.
+	all := map[string]bool{"weightPreference: use either staticWeightList or dynamicWeight": true}
+	kinds := definitions(t)
+	for _, name := range []string{"PropagationPolicy", "ClusterPropagationPolicy", "OverridePolicy", "ClusterOverridePolicy"} {
+		messages(kinds[name].structural, all)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d rules found", len(all))
+	}
+	for message := range all {
+		if !strings.Contains(section, "| "+message+" |") {
+			t.Errorf("not in docs/policies.md: %s", message)
+		}
+	}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) != 2 || strings.HasPrefix(cells[0], "| Value") {
+			continue
+		}
+		if message := strings.TrimSuffix(cells[1], " |"); !all[message] {
+			t.Errorf("nothing is refused with: %s", message)
 		}
 	}
 }
