@@ -61,7 +61,7 @@ func (b *bindingCache) informers() []cache.SharedIndexInformer {
 }
 
 func (b *bindingCache) informer(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-	i := newInformer(b.engine.client, gvr, nil)
+	i := newInformer(b.engine.client, gvr)
 	// These fail only on an informer that has been started.
 	for _, err := range []error{
 		i.SetTransform(typed(func() runtime.Object { return &binding{} })),

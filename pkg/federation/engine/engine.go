@@ -274,7 +274,7 @@ func (e *Engine) fillCaches(ctx context.Context, wg *sync.WaitGroup) error {
 
 // addKind makes the cache of a kind's templates; the caller runs it.
 func (e *Engine) addKind(k kind) (*kindWatch, error) {
-	w := &kindWatch{kind: k, informer: newInformer(e.client, k.gvr(), nil)}
+	w := &kindWatch{kind: k, informer: newInformer(e.client, k.gvr())}
 	if err := w.informer.SetTransform(transformTemplate); err != nil {
 		return nil, fmt.Errorf("templates of %s: %w", k.Kind, err)
 	}
@@ -353,8 +353,8 @@ func (e *Engine) retryKinds(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-func newInformer(client dynamic.Interface, gvr schema.GroupVersionResource, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-	return informerFor(client, listWatch(client.Resource(gvr), tweak))
+func newInformer(client dynamic.Interface, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	return informerFor(client, listWatch(client.Resource(gvr), nil))
 }
 
 func informerFor(client dynamic.Interface, lw *cache.ListWatch) cache.SharedIndexInformer {

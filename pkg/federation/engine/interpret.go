@@ -19,7 +19,7 @@ import (
 
 // newCustomizations makes the cache of ResourceInterpreterCustomizations.
 func newCustomizations(e *Engine) cache.SharedIndexInformer {
-	i := newInformer(e.client, configv1alpha1.SchemeGroupVersion.WithResource("resourceinterpretercustomizations"), nil)
+	i := newInformer(e.client, configv1alpha1.SchemeGroupVersion.WithResource("resourceinterpretercustomizations"))
 	changed := func(any) { e.reloadCustomizations(context.Background()) }
 	// Both fail only on an informer that has been started.
 	if err := i.SetTransform(typed(func() runtime.Object { return &interpreter.Customization{} })); err != nil {

@@ -70,7 +70,7 @@ func typed(fresh func() runtime.Object) cache.TransformFunc {
 }
 
 func (p *policyCache) informer(gvr schema.GroupVersionResource, fresh func() runtime.Object) cache.SharedIndexInformer {
-	i := newInformer(p.engine.client, gvr, nil)
+	i := newInformer(p.engine.client, gvr)
 	// Both fail only on an informer that has been started.
 	if err := i.SetTransform(typed(fresh)); err != nil {
 		panic(err)

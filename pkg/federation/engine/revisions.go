@@ -49,7 +49,7 @@ type revisionRecord struct {
 const byOwner = "owner"
 
 func newRevisionCache(e *Engine, gvr schema.GroupVersionResource, read func(*unstructured.Unstructured) *revisionRecord) *revisionCache {
-	c := &revisionCache{read: read, informer: newInformer(e.client, gvr, nil), written: map[types.UID]*revisionRecord{}}
+	c := &revisionCache{read: read, informer: newInformer(e.client, gvr), written: map[types.UID]*revisionRecord{}}
 	for _, err := range []error{
 		c.informer.SetTransform(func(obj any) (any, error) {
 			u, ok := obj.(*unstructured.Unstructured)

@@ -206,9 +206,8 @@ func (e *Engine) reconcileTemplate(ctx context.Context, key marks.Key) error {
 		return err
 	}
 	e.setDecision(key, d)
-	level := e.templateQueue.Level(key)
-	e.tellMembers(ctx, key, d, level)
-	e.statusQueue.AddAs(key, level)
+	e.tellMembers(ctx, key, d, e.templateQueue.Level(key))
+	e.statusQueue.AddAs(key, e.templateQueue.Level(key))
 	return nil
 }
 
