@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/isthmus-dev/isthmus/e2e/lab"
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
 )
 
@@ -25,15 +29,17 @@ spec:
   service: {namespace: kube-system, name: nowhere}
 `
 
+// quick is the longest that kubectl may take beside a dead group, on a busy
+// machine: a group that is waited for costs it half a minute.
+const quick = 15 * time.Second
+
 // An aggregated group of a member that nobody serves breaks nothing: discovery
 // is the same, the member's Pods are served and created, what is propagated
 // arrives, and the Cluster says what could not be listed.
 func TestDeadAggregatedGroup(t *testing.T) {
 	config, m1 := labtest.Config(t, world.System), world.Member("m1")
 	before := documents(t, config)
-	labtest.MustKubectl(t, m1.Kubeconfig(), deadAPIService, "apply", "-f", "-")
-	t.Cleanup(func() { labtest.Kubectl(t, m1.Kubeconfig(), "", "delete", "apiservice", "v1.dead.example.com") })
-	labtest.MustKubectl(t, m1.Kubeconfig(), "", "wait", "--for=condition=Available=false", "apiservice/v1.dead.example.com", "--timeout=150s")
+	killGroup(t, m1)
 	// Asked for at once instead of when the next look is due.
 	labtest.MustKubectl(t, world.System.Kubeconfig(), "", "label", "cluster", "m1", "looked="+labtest.UniqueName(t, "at"))
 	ns := namespace(t)
@@ -56,4 +62,57 @@ func TestDeadAggregatedGroup(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// killGroup gives a member an aggregated group that nobody serves, until revive or
+// the end of the test.
+func killGroup(t *testing.T, m *lab.Member) (revive func()) {
+	t.Helper()
+	revive = func() {
+		labtest.Kubectl(t, m.Kubeconfig(), "", "delete", "apiservice", "v1.dead.example.com", "--ignore-not-found")
+	}
+	t.Cleanup(revive)
+	labtest.MustKubectl(t, m.Kubeconfig(), deadAPIService, "apply", "-f", "-")
+	labtest.MustKubectl(t, m.Kubeconfig(), "", "wait", "--for=condition=Available=false", "apiservice/v1.dead.example.com", "--timeout=150s")
+	return revive
+}
+
+// A namespace that is deleted while a member has a dead group loses its Pods in
+// every cluster meanwhile, kubectl stays quick, and the namespace itself is gone
+// everywhere once the group is.
+func TestNamespaceGoesBesideDeadGroup(t *testing.T) {
+	admin, m1, m2 := world.System.Kubeconfig(), world.Member("m1"), world.Member("m2")
+	ns := labtest.NamespaceName(t)
+	labtest.MustKubectl(t, admin, "", "create", "namespace", ns)
+	running(t, ns, inCluster(pod("one"), "m1"))
+	running(t, ns, inCluster(pod("two"), "m2"))
+	revive := killGroup(t, m1)
+	// The first call of this kubectl fetches what discovery has.
+	for _, args := range [][]string{{"get", "pods"}, {"get", "pods"}, {"get", "deployments,services"}} {
+		res := labtest.Kubectl(t, admin, "", append([]string{"-n", ns}, args...)...)
+		if res.Code != 0 || strings.Contains(res.Err, "dead.example.com") || res.Took > quick {
+			t.Errorf("kubectl %v: exit %d after %s, %q; want success within %s", args, res.Code, res.Took, res.Err, quick)
+		}
+	}
+	labtest.MustKubectl(t, admin, "", "delete", "namespace", ns, "--wait=false")
+	labtest.Eventually(t, 3*time.Minute, func(ctx context.Context) error {
+		list, err := endpoint(t).CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d Pods are served yet, the first is %s of %s", len(list.Items), list.Items[0].Name, list.Items[0].Labels[clusterLabel])
+		}
+		return err
+	})
+	revive()
+	for name, client := range map[string]kubernetes.Interface{"m1": labtest.Client(t, m1), "m2": labtest.Client(t, m2), "the endpoint": endpoint(t)} {
+		labtest.Eventually(t, 3*time.Minute, func(ctx context.Context) error {
+			left, err := client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			if err == nil {
+				err = fmt.Errorf("%s is %s with %+v", ns, left.Status.Phase, left.Status.Conditions)
+			}
+			return fmt.Errorf("in %s: %w", name, err)
+		})
+	}
 }

@@ -47,6 +47,14 @@ type forwarder struct {
 
 // PortForward implements portforward.PortForwarder.
 func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	// A Pod that is gone has no network to connect to.
+	pod, err := f.server.opts.Pods.Get(f.connection, f.pod.Namespace, f.pod.Name)
+	if err == nil && pod.UID != f.pod.UID {
+		err = fmt.Errorf("pod %q of UID %s: %w", f.pod.Name, f.pod.UID, ErrNotFound)
+	}
+	if err != nil {
+		return err
+	}
 	if port == echoPort {
 		_, _ = io.Copy(stream, stream) // a client that aborts is no failure of the Pod
 		return nil

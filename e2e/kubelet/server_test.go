@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -269,10 +270,12 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Both ends of a forwarded connection close on their own.
+// Both ends of a forwarded connection close on their own; there is none to a Pod
+// that is gone, or to the next of its name.
 func TestPodWeb(t *testing.T) {
-	s := New(Options{Cluster: "m1"})
 	pod := runningPod()
+	pods := &fakePods{pod: pod}
+	s := New(Options{Cluster: "m1", Pods: pods})
 	for i := range 3 {
 		ours, theirs, err := socketPair()
 		if err != nil {
@@ -297,6 +300,15 @@ func TestPodWeb(t *testing.T) {
 			t.Fatalf("%q, %v", answer, err)
 		}
 		_ = ours.Close()
+	}
+	next := runningPod()
+	next.UID = "u2"
+	for _, now := range []*corev1.Pod{next, nil} {
+		pods.change(func(*corev1.Pod) *corev1.Pod { return now })
+		err := forwarder{t.Context(), s, pod}.PortForward(t.Context(), "", "", echoPort, nil)
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("a connection to a Pod that is gone: %v", err)
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
