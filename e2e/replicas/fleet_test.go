@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,30 +137,38 @@ func revive(t testing.TB, d direct) {
 // watched is one informer, and what went wrong with it.
 type watched struct {
 	store   cache.Store
-	expired *atomic.Int64
 	mu      sync.Mutex
 	newest  map[types.UID]string
 	back    []string // objects whose RV went back
+	expired []string // RVs of watches that ended as too old
+}
+
+// ended notes that a watch from an RV has ended as too old.
+func (w *watched) ended(rv string, err error) {
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.expired = append(w.expired, rv)
 }
 
 func follow(t testing.TB, client kubernetes.Interface, ns string, watchList bool) *watched {
 	t.Helper()
-	w := &watched{expired: &atomic.Int64{}, newest: map[types.UID]string{}}
+	w := &watched{newest: map[types.UID]string{}}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return client.CoreV1().Pods(ns).List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			stream, err := client.CoreV1().Pods(ns).Watch(ctx, options)
-			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-				w.expired.Add(1)
-			}
 			if err != nil {
+				w.ended(options.ResourceVersion, err)
 				return nil, err
 			}
 			return apiwatch.Filter(stream, func(e apiwatch.Event) (apiwatch.Event, bool) {
 				if e.Type == apiwatch.Error {
-					w.expired.Add(1)
+					w.ended(options.ResourceVersion, apierrors.FromObject(e.Object))
 				}
 				return e, true
 			}), nil

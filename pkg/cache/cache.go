@@ -324,6 +324,9 @@ var (
 	ErrTooNew   = errors.New("resourceVersion is ahead of the log")
 	ErrClosed   = errors.New("cache is closed")
 	ErrHeld     = errors.New("name is held by another cluster")
+	// ErrElsewhere says that another process may have acknowledged what is not
+	// here.
+	ErrElsewhere = errors.New("another gateway may number the events")
 )
 
 // NotLoadedError says which sources keep a LIST from being complete.

@@ -19,6 +19,10 @@ import (
 // ClusterHeader names, in an answer, the member that it came from.
 const ClusterHeader = "X-Isthmus-Cluster"
 
+// NotLeadingHeader marks an answer that did nothing: another gateway may be the
+// one to ask.
+const NotLeadingHeader = "X-Isthmus-Not-Leading"
+
 // auditAnnotation is the audit annotation that names the member.
 const auditAnnotation = "isthmus.dev/cluster"
 

@@ -35,6 +35,7 @@ type Audited struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
 	RequestURI     string            `json:"requestURI"`
+	Received       time.Time         `json:"requestReceivedTimestamp"`
 	StageTimestamp time.Time         `json:"stageTimestamp"`
 	UserAgent      string            `json:"userAgent"`
 	Annotations    map[string]string `json:"annotations"`

@@ -77,6 +77,8 @@ type Cache struct {
 	ctx     context.Context // of Run; nil before
 	sources map[cache.ClusterName]*source
 	feeds   sync.WaitGroup
+	// complete is closed by Complete; nil before Lead.
+	complete chan struct{}
 
 	dirtyMu sync.Mutex
 	dirty   map[cache.ClusterName]merge.Changes
@@ -308,9 +310,14 @@ func (c *Cache) Complete(exist ...cache.ClusterName) {
 			c.known.leave(c, name)
 		}
 	}
+	complete := c.complete
+	c.complete = nil
 	c.mu.Unlock()
 	for _, col := range c.collections {
 		col.SetPending(false)
+	}
+	if complete != nil {
+		close(complete)
 	}
 }
 

@@ -20,6 +20,8 @@ type collection struct {
 	*merge.Collection
 	cache *Cache
 	dir   *journal.Dir // nil where nothing is kept over a restart
+	// behind is set by Lead, before the cache stops following.
+	behind *takeover
 }
 
 var _ cache.Collection = &collection{}

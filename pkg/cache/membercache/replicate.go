@@ -30,44 +30,22 @@ type Replica interface {
 	Behind() (since time.Time, why string, ok bool)
 }
 
-// presentWait bounds how long a read waits for the process that numbers the
-// events. After that it is answered with what is here, which Gaps tells.
-const presentWait = time.Second
-
-// present makes a read not older than any completed write.
-func (c *collection) present(ctx context.Context, at cache.Version) cache.Version {
-	r := c.cache.cfg.Replica
-	if r == nil || at.Match != cache.Latest {
-		return at
-	}
-	ctx, cancel := context.WithTimeout(ctx, presentWait)
-	defer cancel()
-	if !c.cache.following.Load() {
-		for r.Holds() != nil && ctx.Err() == nil {
-			timer := c.cache.cfg.Now.NewTimer(presentWait / 50)
-			select {
-			case <-timer.C():
-			case <-ctx.Done():
-			}
-			timer.Stop()
-		}
-		return at
-	}
-	rv, err := r.Present(ctx, c.Resource().GroupVersionResource)
-	if err != nil {
-		return at
-	}
-	return cache.Version{Match: cache.NotOlderThan, RV: rv}
-}
-
 // Snapshot implements cache.Collection.
 func (c *collection) Snapshot(ctx context.Context, at cache.Version) (cache.Snapshot, error) {
-	return c.Collection.Snapshot(ctx, c.present(ctx, at))
+	at, err := c.present(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return c.Collection.Snapshot(ctx, at)
 }
 
 // Get implements cache.Collection.
 func (c *collection) Get(ctx context.Context, key cache.Key, at cache.Version) (*cache.Object, error) {
-	return c.Collection.Get(ctx, key, c.present(ctx, at))
+	at, err := c.present(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return c.Collection.Get(ctx, key, at)
 }
 
 // Gaps implements cache.Collection: a replica that is behind says so.
@@ -185,8 +163,10 @@ func (c *Cache) Lead() {
 	if !c.Following() {
 		return
 	}
+	c.complete = make(chan struct{})
 	for _, col := range c.collections {
 		col.Lead()
+		col.behind = &takeover{complete: c.complete, done: make(chan struct{})}
 	}
 	c.known.write(c)
 	c.following.Store(false)

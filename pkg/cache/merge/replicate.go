@@ -126,12 +126,8 @@ type Out interface {
 // state first where that is not known any more, until ctx ends or the other is
 // too slow. holds is asked before anything is handed over.
 func (c *Collection) Stream(ctx context.Context, out Out, from uint64, now clock.WithTicker, holds func() error) error {
-	t := tail{c: c, out: out, at: from, told: map[cache.ClusterName]replicaSource{}}
-	if _, err := c.store.Since(from); err != nil {
-		if err := t.complete(); err != nil {
-			return err
-		}
-	} else if err := out.Write(frameResumed, nil); err != nil {
+	t, err := c.tail(out, from)
+	if err != nil {
 		return err
 	}
 	tick := now.NewTicker(heartbeat)
@@ -162,6 +158,15 @@ type tail struct {
 	out  Out
 	at   uint64
 	told map[cache.ClusterName]replicaSource
+}
+
+// tail begins a stream: behind an RV, or with a complete state.
+func (c *Collection) tail(out Out, from uint64) (*tail, error) {
+	t := &tail{c: c, out: out, at: from, told: map[cache.ClusterName]replicaSource{}}
+	if _, err := c.store.Since(from); err != nil {
+		return t, t.complete()
+	}
+	return t, out.Write(frameResumed, nil)
 }
 
 // complete writes everything that there is.

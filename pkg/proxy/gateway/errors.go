@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 // retrySoon is the Retry-After of answers that a moment's wait may cure.
@@ -32,6 +33,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, info *request.Req
 		// The client has gone: whatever is written reaches nobody, but the
 		// audit record and the metrics want a code.
 		err = apierrors.NewTimeoutError("the client closed the request", 0)
+	}
+	if errors.Is(err, cache.ErrElsewhere) {
+		w.Header().Set(proxy.NotLeadingHeader, "true")
 	}
 	gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 	status := statusError(err, info)
@@ -61,6 +65,8 @@ func statusError(err error, info *request.RequestInfo) error {
 		return apierrors.NewAlreadyExists(groupResource(info), info.Name)
 	case errors.Is(err, cache.ErrClosed):
 		return unavailable("the server is shutting down", nil)
+	case errors.Is(err, cache.ErrElsewhere):
+		return unavailable("this cluster-gateway cannot renew its Lease, another may serve: "+sanitize(err.Error(), maxWarning), nil)
 	case errors.Is(err, context.DeadlineExceeded):
 		return apierrors.NewTimeoutError("the request did not complete in time", retrySoon)
 	}

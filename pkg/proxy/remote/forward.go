@@ -27,8 +27,6 @@ const (
 	// forwardedHeader marks what a replica has passed on, so that it is not
 	// passed on again.
 	forwardedHeader = "X-Isthmus-Forwarded"
-	// notLeadingHeader marks an answer that did nothing.
-	notLeadingHeader = "X-Isthmus-Not-Leading"
 	// leaderWait bounds how long a request waits for a replica that leads: a
 	// takeover is shorter.
 	leaderWait  = 15 * time.Second
@@ -110,7 +108,7 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get(forwardedHeader) != "" {
-		w.Header().Set(notLeadingHeader, "true")
+		w.Header().Set(proxy.NotLeadingHeader, "true")
 		notNow(w, r, f.Leads())
 		return
 	}
@@ -164,7 +162,7 @@ func (t *leadingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		// What comes from here goes nowhere else while this process takes over.
 		if address := t.leader(); address != "" && address != t.own {
 			resp, err := t.try(r, address)
-			if err == nil && resp.Header.Get(notLeadingHeader) == "" {
+			if err == nil && resp.Header.Get(proxy.NotLeadingHeader) == "" {
 				return resp, nil
 			}
 			if err != nil && !neverSent(err) {

@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
+
+	"github.com/isthmus-dev/isthmus/pkg/proxy"
 )
 
 const (
@@ -83,15 +85,19 @@ func (p *pool) order() []*target {
 func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
 	var failures []error
 	unsent := true
-	for _, t := range p.order() {
+	order := p.order()
+	for i, t := range order {
 		out := r
 		if r.Body != nil && r.Body != http.NoBody {
 			out = r.Clone(r.Context())
 			out.Body = io.NopCloser(r.Body) // a failed dial closes it, and has not read it
 		}
 		resp, err := t.transport.RoundTrip(out)
-		if err == nil {
+		if err == nil && (i == len(order)-1 || !elsewhere(r, resp)) {
 			return resp, nil
+		}
+		if err == nil {
+			err = errors.Join(errElsewhere, resp.Body.Close())
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", t.address, err))
 		never := neverSent(err)
@@ -105,6 +111,13 @@ func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &notSentError{err}
 	}
 	return nil, err
+}
+
+var errElsewhere = errors.New("another gateway may lead")
+
+// elsewhere says that a gateway sends what only reads to another one.
+func elsewhere(r *http.Request, resp *http.Response) bool {
+	return resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get(proxy.NotLeadingHeader) != "" && repeatable(r)
 }
 
 // repeatable says that a request changes nothing.
