@@ -21,6 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/utils/clock"
 
+	"github.com/isthmus-dev/isthmus/pkg/cache/scavenge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/federation/apis/crds"
 	"github.com/isthmus-dev/isthmus/pkg/federation/defaults"
@@ -164,6 +165,8 @@ func (s *system) run(ctx context.Context, servingCA []byte) error {
 	}
 	if s.gateways != nil {
 		group.Go(func() error { s.gateways.Run(ctx); return nil })
+		// A member cache in this process would do so itself.
+		group.Go(func() error { scavenge.Run(ctx, clock.RealClock{}); return nil })
 	}
 	group.Go(func() error {
 		return s.leadership.run(ctx, s.loopback, func(ctx context.Context) error { return s.lead(ctx, servingCA) })

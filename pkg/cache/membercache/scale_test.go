@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/isthmus-dev/isthmus/pkg/cache"
+	"github.com/isthmus-dev/isthmus/pkg/cache/scavenge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 )
 
@@ -161,7 +162,7 @@ func TestScale(t *testing.T) {
 		}
 		return s
 	}
-	giveBack()
+	scavenge.Now()
 	base, _ := rss(t)
 	resetPeak(t)
 
