@@ -101,7 +101,8 @@ func (f *forwarded) untilEnd(t *testing.T) (code int, said string) {
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); {
 		last = fetch(t.Context(), f.port)
 		select {
-		case <-f.done:
+		case err := <-f.done:
+			t.Logf("kubectl has ended: %v", err)
 			return f.cmd.ProcessState.ExitCode(), f.said.String()
 		case <-time.After(200 * time.Millisecond):
 		}

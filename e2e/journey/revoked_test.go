@@ -108,12 +108,12 @@ func openTheWatch(t *testing.T, config *rest.Config, path string) *openWatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Do(r)
+	resp, err := client.Do(r) //nolint:bodyclose // whoever reads it closes it
 	if err != nil {
 		t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %s", path, resp.Status)
+		t.Fatalf("GET %s: %s, %v", path, resp.Status, resp.Body.Close())
 	}
 	w := &openWatch{end: make(chan error, 1)}
 	go func() {
