@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -42,7 +43,17 @@ func TestQuotaIsDivided(t *testing.T) {
 	waitLimits(t, ns, corev1.ResourceConfigMaps, map[string]string{"m1": "20", "m2": "20", "m3": "20"})
 	kubectl(t, divided(7, 3, 0), "-n", ns, "apply", "-f", "-")
 	kubectl(t, deployment(10, "{maxSurge: 0, maxUnavailable: 1}"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout", "180s")
+	// A member's controller that was refused before the share came tries again
+	// ever more rarely.
+	endpoint := labtest.Client(t, world.System)
+	labtest.Eventually(t, 3*time.Minute, func(ctx context.Context) error {
+		d, err := endpoint.AppsV1().Deployments(ns).Get(ctx, "web", getNow)
+		if err == nil && d.Status.ReadyReplicas != 10 {
+			err = fmt.Errorf("%d of 10 are ready; %s", d.Status.ReadyReplicas, inMembers(t, ns))
+		}
+		return err
+	})
+	kubectl(t, "", "-n", ns, "rollout", "status", "deployment/web", "--timeout", "60s")
 	waitLimits(t, ns, corev1.ResourcePods, map[string]string{"m1": "7", "m2": "3", "m3": "0"})
 	waitUsed(t, ns, corev1.ResourcePods, "10")
 	refused := func() {
@@ -210,7 +221,7 @@ func TestQuotaConditionComesAndGoes(t *testing.T) {
 	waitUsed(t, ns, corev1.ResourcePods, "2")
 }
 
-// inMembers tells the shares and the copies of the controller, for a failure.
+// inMembers tells the shares and what workloads have come to, for a failure.
 func inMembers(t *testing.T, ns string) string {
 	t.Helper()
 	var out strings.Builder
@@ -221,11 +232,12 @@ func inMembers(t *testing.T, ns string) string {
 			continue
 		}
 		fmt.Fprintf(&out, "%s: told %s, enforced %s, used %s", cluster, q.Spec.Hard.Pods(), q.Status.Hard.Pods(), q.Status.Used.Pods())
-		if rc, err := client.CoreV1().ReplicationControllers(ns).Get(t.Context(), "rc", getNow); err != nil {
-			fmt.Fprintf(&out, ", %v; ", err)
-		} else {
-			fmt.Fprintf(&out, ", replicas %d of %d, generation %d of %d, conditions %v; ", rc.Status.Replicas, *rc.Spec.Replicas, rc.Status.ObservedGeneration, rc.Generation, rc.Status.Conditions)
+		if list, err := client.AppsV1().ReplicaSets(ns).List(t.Context(), metav1.ListOptions{}); err == nil {
+			for _, rs := range list.Items {
+				fmt.Fprintf(&out, ", %s has %d of %d", rs.Name, rs.Status.Replicas, *rs.Spec.Replicas)
+			}
 		}
+		out.WriteString("; ")
 	}
 	return out.String()
 }

@@ -89,6 +89,9 @@ type Follower struct {
 	fresh *store.Store
 	fill  *store.Restore
 	live  bool // a complete state or a resumption has come
+	// staged are events that wait for the state after them: some of them alone
+	// are no moment of the other process, as half of a change of names.
+	staged []*cache.Event
 }
 
 // Follower takes a new stream, which begins anywhere behind the present head.
@@ -110,14 +113,18 @@ func (f *Follower) Take(kind byte, payload []byte) error {
 			return fmt.Errorf("%w: %w", journal.ErrDamaged, err)
 		}
 		if f.live {
-			return f.c.followState(st)
+			events := f.staged
+			f.staged = nil
+			return f.c.followState(events, st)
 		}
 		return f.begin(st)
 	case frameEvents:
 		if !f.live {
 			break
 		}
-		return f.c.followEvents(payload)
+		events, err := store.LoadEvents(f.c.store.Packer(), payload)
+		f.staged = append(f.staged, events...)
+		return err
 	case frameHistory, frameObjects, frameEnd:
 		if f.fill == nil || f.live {
 			break
@@ -176,23 +183,15 @@ func (c *Collection) followAnew(fresh *store.Store, st replicaState) error {
 
 var errLeads = errors.New("this process numbers events itself")
 
-// followEvents applies events as they are. Those that are here already come
-// again where a stream has begun before the head.
-func (c *Collection) followEvents(payload []byte) error {
-	events, err := store.LoadEvents(c.store.Packer(), payload)
-	if err != nil {
+// followEvents applies events as they are, all of them or none. Those that are
+// here already come again where a stream has begun before the head. c.mu is held.
+func (c *Collection) followEvents(events []*cache.Event) error {
+	head := c.store.Head()
+	events = slices.DeleteFunc(events, func(e *cache.Event) bool { return e.RV <= head })
+	if err := c.follows(events); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.follow == nil {
-		return errLeads
-	}
-	head := c.store.Head()
 	for _, e := range events {
-		if e.RV <= head {
-			continue
-		}
 		if err := c.store.Follows(e); err != nil {
 			return err
 		}
@@ -203,8 +202,24 @@ func (c *Collection) followEvents(payload []byte) error {
 	return nil
 }
 
-// followState takes the state after the events before it, and shows both.
-func (c *Collection) followState(st replicaState) error {
+// follows says whether events can come one after the other.
+func (c *Collection) follows(events []*cache.Event) error {
+	last, present := c.store.Head(), map[cache.Key]bool{}
+	for _, e := range events {
+		there, known := present[e.Object.Key]
+		if !known {
+			_, there = c.store.At(e.Object.Key)
+		}
+		if e.RV <= last || there != (e.Type != cache.Added) {
+			return fmt.Errorf("%w: event %d of %s does not follow from what was there", journal.ErrDamaged, e.RV, e.Object.Key)
+		}
+		last, present[e.Object.Key] = e.RV, e.Type != cache.Deleted
+	}
+	return nil
+}
+
+// followState takes events and the state after them, and shows both.
+func (c *Collection) followState(events []*cache.Event, st replicaState) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.follow == nil {
@@ -212,6 +227,9 @@ func (c *Collection) followState(st replicaState) error {
 	}
 	if st.Head < c.store.Head() {
 		return fmt.Errorf("%w: state of %d after %d", journal.ErrForeign, st.Head, c.store.Head())
+	}
+	if err := c.followEvents(events); err != nil {
+		return err
 	}
 	if !slices.Equal(c.store.Gaps(), st.Gaps) {
 		c.journal.gaps = false // they are written anew

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 var (
@@ -28,6 +29,8 @@ var (
 const (
 	stepEvery = 500 * time.Millisecond
 	askWait   = 3 * time.Second
+	// releaseTries is how often a Lease is given up that is written meanwhile.
+	releaseTries = 3
 )
 
 // Leases reads and writes the Lease.
@@ -143,10 +146,23 @@ func (e *Elector) Release(ctx context.Context) error {
 	e.mu.Lock()
 	lease := e.lease.DeepCopy()
 	e.mu.Unlock()
-	lease.Spec.HolderIdentity = new("")
-	lease.Spec.RenewTime = new(metav1.NewMicroTime(e.now.Now()))
-	if _, err := e.leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("give up the Lease: %w", err)
+	for try := 1; ; try++ {
+		lease.Spec.HolderIdentity = new("")
+		lease.Spec.RenewTime = new(metav1.NewMicroTime(e.now.Now()))
+		_, err := e.leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if err == nil {
+			break
+		}
+		if !apierrors.IsConflict(err) || try == releaseTries {
+			return fmt.Errorf("give up the Lease: %w", err)
+		}
+		// A renewal of this replica's own was under way.
+		if lease, err = e.leases.Get(ctx, e.name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("give up the Lease: %w", err)
+		}
+		if ptr.Deref(lease.Spec.HolderIdentity, "") != e.identity {
+			return nil
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
