@@ -160,10 +160,11 @@ type tail struct {
 	told map[cache.ClusterName]replicaSource
 }
 
-// tail begins a stream: behind an RV, or with a complete state.
+// tail begins a stream: behind an RV, or with a complete state. From 0 it is
+// always that: it repairs what does not go on from a moment of this process.
 func (c *Collection) tail(out Out, from uint64) (*tail, error) {
 	t := &tail{c: c, out: out, at: from, told: map[cache.ClusterName]replicaSource{}}
-	if _, err := c.store.Since(from); err != nil {
+	if _, err := c.store.Since(from); err != nil || from == 0 {
 		return t, t.complete()
 	}
 	return t, out.Write(frameResumed, nil)
