@@ -238,17 +238,15 @@ func TestJobs(t *testing.T) {
 		}
 		return nil
 	})
-	indexes := int32(0)
 	for at, j := range copies {
 		if j.Spec.TTLSecondsAfterFinished != nil {
 			t.Errorf("%s has a TTL", at)
 		}
-		if strings.HasPrefix(at, "indexed") {
-			indexes += *j.Spec.Completions
+		// Whole in each of its clusters, never a part; the default policy may have
+		// been faster than its own.
+		if strings.HasPrefix(at, "indexed") && *j.Spec.Completions != 4 {
+			t.Errorf("the indexes are divided: %d completions in %s", *j.Spec.Completions, at)
 		}
-	}
-	if indexes != 4 && indexes != 8 { // whole in each of its clusters, never a part
-		t.Errorf("the indexes are divided: %d completions in %d copies", indexes, len(copies))
 	}
 	labtest.Eventually(t, time.Minute, func(ctx context.Context) error {
 		for member, client := range members(t) {
