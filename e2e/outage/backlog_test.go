@@ -58,7 +58,7 @@ func TestNewGoesBeforeBacklog(t *testing.T) {
 		}
 		return lab.Fault{}
 	})
-	client := unlimited(t)
+	client := unlimited(t, labtest.Config(t, world.System))
 	createConfigMaps(t, client, ns, backlog)
 	joinM3By(t, kubeconfig)
 	awaitLive(t, "m3")
@@ -114,10 +114,10 @@ func TestNewGoesBeforeBacklog(t *testing.T) {
 	})
 }
 
-// unlimited is a client of the endpoint that does not wait for itself.
-func unlimited(t *testing.T) kubernetes.Interface {
+// unlimited is a client that does not wait for itself.
+func unlimited(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
-	config := rest.CopyConfig(labtest.Config(t, world.System))
+	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-dev/isthmus/e2e/lab/labtest"
@@ -113,12 +112,7 @@ type flooding struct {
 // startFlood writes Events to m1 with no limit of the client's own.
 func startFlood(t *testing.T, ns string) *flooding {
 	t.Helper()
-	config := rest.CopyConfig(labtest.Config(t, world.m1))
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := unlimited(t, labtest.Config(t, world.m1))
 	f := &flooding{}
 	for i := range f.errs {
 		f.writers.Go(func() {

@@ -54,6 +54,18 @@ spec:
 `, cluster), "-n", ns, "apply", "-f", "-")
 }
 
+// fallsIll has web of four replicas settle in one cluster, under a policy of
+// failover, and makes it fail there.
+func fallsIll(t *testing.T, failover string) (ns, from string) {
+	t.Helper()
+	ns = labtest.Namespace(t, world.System.Kubeconfig())
+	kubectl(t, oneCluster(failover), "-n", ns, "apply", "-f", "-")
+	kubectl(t, app("web", "", "10m", 4), "-n", ns, "apply", "-f", "-")
+	from = settled(t, ns)
+	sicken(t, ns, from)
+	return ns, from
+}
+
 // ready Pods of web over all clusters, in copies that are there.
 func readyOf(ctx context.Context, t *testing.T, ns string) (ready int32, shown string, err error) {
 	t.Helper()
@@ -96,11 +108,7 @@ func TestApplicationFailover(t *testing.T) {
 }
 
 func movesGracefully(t *testing.T) {
-	ns := labtest.Namespace(t, world.System.Kubeconfig())
-	kubectl(t, oneCluster("purgeMode: Graciously, gracePeriodSeconds: 180, statePreservation: {rules: [{aliasLabelName: failover.example.com/replicas, jsonPath: '{.replicas}'}]}"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, app("web", "", "10m", 4), "-n", ns, "apply", "-f", "-")
-	from := settled(t, ns)
-	sicken(t, ns, from)
+	ns, from := fallsIll(t, "purgeMode: Graciously, gracePeriodSeconds: 180, statePreservation: {rules: [{aliasLabelName: failover.example.com/replicas, jsonPath: '{.replicas}'}]}")
 	// The rollout in the sick cluster may take down one of four, and no more.
 	labtest.Eventually(t, slow, func(ctx context.Context) error {
 		ready, shown, err := readyOf(ctx, t, ns)
@@ -139,11 +147,7 @@ func movesGracefully(t *testing.T) {
 }
 
 func movesAndStays(t *testing.T) {
-	ns := labtest.Namespace(t, world.System.Kubeconfig())
-	kubectl(t, oneCluster("purgeMode: Never"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, app("web", "", "10m", 4), "-n", ns, "apply", "-f", "-")
-	from := settled(t, ns)
-	sicken(t, ns, from)
+	ns, from := fallsIll(t, "purgeMode: Never")
 	labtest.Eventually(t, slow, func(context.Context) error {
 		if got := get(t, ns, "resourcebinding/web-deployment", tasksPath); got != from+" Never ApplicationFailure true" {
 			return fmt.Errorf("tasks %q; %s", got, get(t, ns, "resourcebinding/web-deployment", "{.status.conditions}"))
@@ -162,11 +166,7 @@ func movesAndStays(t *testing.T) {
 }
 
 func movesDirectly(t *testing.T) {
-	ns := labtest.Namespace(t, world.System.Kubeconfig())
-	kubectl(t, oneCluster("purgeMode: Immediately"), "-n", ns, "apply", "-f", "-")
-	kubectl(t, app("web", "", "10m", 4), "-n", ns, "apply", "-f", "-")
-	from := settled(t, ns)
-	sicken(t, ns, from)
+	ns, from := fallsIll(t, "purgeMode: Immediately")
 	labtest.Eventually(t, slow, func(ctx context.Context) error { return copyGone(ctx, t, ns, from) })
 	if to := settled(t, ns); to == from {
 		t.Errorf("web is in %s as before", to)
