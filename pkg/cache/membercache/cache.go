@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-dev/isthmus/pkg/cache/arena"
 	"github.com/isthmus-dev/isthmus/pkg/cache/merge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/references"
+	"github.com/isthmus-dev/isthmus/pkg/cache/scavenge"
 	"github.com/isthmus-dev/isthmus/pkg/cache/sequence"
 	"github.com/isthmus-dev/isthmus/pkg/cache/store"
 )
@@ -243,6 +244,7 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	c.feeds.Go(func() { c.rest(ctx) })
+	c.feeds.Go(func() { scavenge.Run(ctx, c.cfg.Now) })
 	c.feeds.Go(func() { c.save(ctx) })
 	c.feeds.Go(func() { c.compareAll(ctx) })
 	tick := c.cfg.Now.NewTicker(tickEvery)

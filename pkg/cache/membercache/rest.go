@@ -3,17 +3,14 @@ package membercache
 import (
 	"context"
 	"time"
-
-	"github.com/isthmus-dev/isthmus/pkg/cache/scavenge"
 )
 
 const packEvery = time.Second
 
-// rest packs what has become quiet, and gives memory back after peaks.
+// rest packs what has become quiet.
 func (c *Cache) rest(ctx context.Context) {
 	tick := c.cfg.Now.NewTicker(packEvery)
 	defer tick.Stop()
-	given := c.cfg.Now.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -22,10 +19,6 @@ func (c *Cache) rest(ctx context.Context) {
 		}
 		for _, col := range c.collections {
 			col.Store().Pack()
-		}
-		if now := c.cfg.Now.Now(); now.Sub(given) >= scavenge.Every {
-			given = now
-			scavenge.Now()
 		}
 	}
 }

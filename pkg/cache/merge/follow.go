@@ -188,32 +188,13 @@ var errLeads = errors.New("this process numbers events itself")
 func (c *Collection) followEvents(events []*cache.Event) error {
 	head := c.store.Head()
 	events = slices.DeleteFunc(events, func(e *cache.Event) bool { return e.RV <= head })
-	if err := c.follows(events); err != nil {
+	if err := c.store.Follows(events...); err != nil {
 		return err
 	}
 	for _, e := range events {
-		if err := c.store.Follows(e); err != nil {
-			return err
-		}
 		e.Object.Body = cache.Bytes(e.Object.Raw())
 		c.commit(e)
 		c.follow.note(e.Object, e.Type != cache.Deleted)
-	}
-	return nil
-}
-
-// follows says whether events can come one after the other.
-func (c *Collection) follows(events []*cache.Event) error {
-	last, present := c.store.Head(), map[cache.Key]bool{}
-	for _, e := range events {
-		there, known := present[e.Object.Key]
-		if !known {
-			_, there = c.store.At(e.Object.Key)
-		}
-		if e.RV <= last || there != (e.Type != cache.Added) {
-			return fmt.Errorf("%w: event %d of %s does not follow from what was there", journal.ErrDamaged, e.RV, e.Object.Key)
-		}
-		last, present[e.Object.Key] = e.RV, e.Type != cache.Deleted
 	}
 	return nil
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// Every is how often memory is given back at most.
-	Every = 30 * time.Second
+	// every is how often memory is given back at most.
+	every = 30 * time.Second
 	// over is how much, in bytes, the heap may keep of what it does not use.
 	over = 16 << 20
 )
 
 // Run gives memory back until ctx ends.
 func Run(ctx context.Context, now clock.WithTicker) {
-	tick := now.NewTicker(Every)
+	tick := now.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {

@@ -58,14 +58,26 @@ func LoadEvents(p *pack.Packer, in []byte) ([]*cache.Event, error) {
 	return events, nil
 }
 
-// Follows says whether an event can come next, and fills in the state before it.
-func (s *Store) Follows(e *cache.Event) error {
-	prev, there := s.At(e.Object.Key)
-	if e.RV <= s.Head() || there != (e.Type != cache.Added) {
-		return fmt.Errorf("%w: event %d of %s does not follow from what was there", pack.ErrMalformed, e.RV, e.Object.Key)
-	}
-	if there {
-		e.Prev = prev
+// Follows says whether events can come next, one after the other, and fills in
+// the state before each. Nothing else changes.
+func (s *Store) Follows(events ...*cache.Event) error {
+	last, changed := s.Head(), map[cache.Key]*cache.Object{}
+	for _, e := range events {
+		prev, known := changed[e.Object.Key]
+		there := prev != nil
+		if !known {
+			prev, there = s.At(e.Object.Key)
+		}
+		if e.RV <= last || there != (e.Type != cache.Added) {
+			return fmt.Errorf("%w: event %d of %s does not follow from what was there", pack.ErrMalformed, e.RV, e.Object.Key)
+		}
+		if there {
+			e.Prev = prev
+		}
+		last, changed[e.Object.Key] = e.RV, e.Object
+		if e.Type == cache.Deleted {
+			changed[e.Object.Key] = nil
+		}
 	}
 	return nil
 }

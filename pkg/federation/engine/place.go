@@ -108,14 +108,9 @@ func (e *Engine) choose(key marks.Key, t *template, b *binding, s shape, want *w
 	in.Fresh, in.Restart = fresh(t, b, want)
 	now := time.Now()
 	var again time.Time
-	in.Clusters, again = e.clusters(s, want, now)
+	in.Clusters, again = e.clusters(key, s, want, now)
 	d.lookAgain(again, now)
 	e.avoid(key, t, want, in.Clusters, previous, d)
-	for i := range in.Clusters {
-		if m := e.member(in.Clusters[i].Name); m != nil {
-			in.Clusters[i].Unmade = m.copy(key).unmade()
-		}
-	}
 	in.Clusters = d.node.around(in.Clusters)
 	in.Together, in.Apart = e.cohort(key, want.WorkloadAffinityGroups)
 	if d.follows.waits != "" {
@@ -208,7 +203,7 @@ func fresh(t *template, b *binding, want *workv1alpha2.ResourceBindingSpec) (fre
 
 // clusters are the members as placement sees them, for a template and the
 // policy that speaks for it. next is when time alone changes what is said.
-func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now time.Time) (out []placement.Cluster, next time.Time) {
+func (e *Engine) clusters(key marks.Key, s shape, want *workv1alpha2.ResourceBindingSpec, now time.Time) (out []placement.Cluster, next time.Time) {
 	request := s.request
 	if request == nil && s.Spec.Template != nil && s.Spec.Template.Spec != nil {
 		request = placement.Request(s.Spec.Template.Spec)
@@ -222,6 +217,7 @@ func (e *Engine) clusters(s shape, want *workv1alpha2.ResourceBindingSpec, now t
 		if request != nil {
 			c.Available = placement.Room(m.info().Free, request)
 		}
+		c.Unmade = m.copy(key).unmade()
 		if !c.Ready {
 			broken++
 		}
